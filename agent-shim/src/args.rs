@@ -98,8 +98,8 @@ pub struct MounterArgs {
     /// The host's root, whose program `zfs` is run. Without it `zfs` is this process's own.
     #[arg(long, requires = "zfs_dataset")]
     pub host_root: Option<PathBuf>,
-    /// So many files of a tree are read while the Pod starts that it is mounted for, so that the first `git status` in it does not wait for the kernel to
-    /// read them. 0: none.
+    /// The most files of a tree that are read ahead while the Pod starts for which it is mounted: the first `git status` then does not wait for the kernel
+    /// to read them. 0: none.
     #[arg(long, default_value_t = 100_000)]
     pub read_ahead_files: usize,
     /// Folders of nodes that trees may be made from, as JSON: a list of name, path and namespaces.

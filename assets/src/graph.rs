@@ -13,8 +13,8 @@ mod node;
 mod query;
 mod settings;
 
-pub(crate) use build::{Builder, GraphFile, node_of_skill, read};
-pub(crate) use node::RawNode;
+pub(crate) use build::{Builder, GraphFile, read};
+pub(crate) use node::{RawNode, of_skill as node_of_skill};
 pub use query::{Direction, Near, Topology};
 
 /// The skill graph of a tree. Empty where the tree has none.

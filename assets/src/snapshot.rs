@@ -10,7 +10,8 @@ mod loader;
 mod parsed;
 mod precedence;
 
-pub use parsed::ParsedFiles;
+pub use loader::load_again;
+pub use parsed::{ParsedFiles, SameFile};
 
 /// A file as it was read, or why it was not: a link out of the tree, a FIFO, too large.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,25 +58,7 @@ pub fn load(files: &[AssetFile], generation: u64, strictness: Strictness) -> Res
     load_again(&mut ParsedFiles::default(), files, &[], generation, strictness)
 }
 
-/// A file that has the content that it had at the last load: its set and its path.
-pub type SameFile = (Option<u16>, String);
-
-/// As [`load`], with what was parsed for the snapshot before: a file whose content is the same is not parsed again. What comes of it is the same.
-/// [`ParsedFiles::knows`] each of `same`, and none of them is among `files`.
-///
-/// # Errors
-/// As [`load`].
-pub fn load_again(
-    parsed: &mut ParsedFiles,
-    files: &[AssetFile],
-    same: &[SameFile],
-    generation: u64,
-    strictness: Strictness,
-) -> Result<AssetSnapshot, StrictError> {
-    loader::load(parsed, files, same, generation, strictness)
-}
-
-/// As if they were not shared.
+/// Writes them as if they were not shared.
 fn all<Asset: Serialize, To: Serializer>(shared: &[Arc<Asset>], to: To) -> Result<To::Ok, To::Error> {
     to.collect_seq(shared.iter().map(Arc::as_ref))
 }

@@ -1,5 +1,5 @@
-//! What a team keeps for its agents, in its tree and in sets beside it: skills, commands, workflows and a graph of knowledge. All conversations of a project read one snapshot of it, whole,
-//! and change none.
+//! What a team keeps for its agents, in its tree and in sets beside it: skills, commands, workflows and a graph of knowledge. All conversations of a project
+//! read one snapshot of it, whole, and change none.
 //!
 //! The files are looked at when a run begins. Only where a name, a size or a time differs are they read again, and the new generation counts from that run.
 
@@ -18,6 +18,7 @@ mod expand;
 mod listing;
 mod news;
 mod offer;
+mod sets;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -29,7 +30,8 @@ pub(crate) use news::{AssetNews, signal_of};
 pub use offer::{AssetOffer, COMMAND, GRAPH, SKILL, asset_offer, has_use_for, is_for_model, list_of_commands, list_of_teams_skills};
 pub use watcher::watch;
 
-use walk::{FoundFile, Roots};
+use sets::Roots;
+use walk::FoundFile;
 
 /// The assets of one tree.
 #[derive(Debug)]
@@ -85,7 +87,7 @@ impl ProjectAssets {
     /// Sets how they are read. What was read before is read again when somebody asks.
     pub fn set_settings(&self, settings: AssetSettings) {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let sets = walk::fetched(&settings);
+        let sets = sets::fetched_sets(&settings);
         self.loaded.send_modify(|loaded| (loaded.has_settings, loaded.is_read, loaded.sets) = (settings.is_of_project(), false, sets));
         *looked = Looked { settings, ..Looked::default() };
     }
@@ -99,13 +101,13 @@ impl ProjectAssets {
     /// Where the other files of a skill are whose set is not in the tree; `path` is that of its file. `None`: it has none, or they are in the tree.
     #[must_use]
     pub fn folder_in_set(&self, path: &str) -> Option<PathBuf> {
-        walk::folder_in_set(&self.settings(), path)
+        sets::folder_in_set(&self.settings(), path)
     }
 
     /// The roots of the team's sets, in which their instructions are, with their names.
     #[must_use]
     pub(crate) fn roots_of_sets(&self) -> Vec<(String, Tree)> {
-        walk::roots_of_sets(&self.settings())
+        sets::roots_of_sets(&self.settings())
     }
 
     /// The snapshot that counts. Blocks when nobody has asked before.

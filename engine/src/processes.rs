@@ -72,9 +72,10 @@ impl ProcessSupervisor {
         &self.root
     }
 
-    /// Commands of tools start in this folder, relative to the root.
+    /// Commands of tools start in this folder, relative to the root; `.` is the root.
     #[must_use]
     pub fn with_directory(self, directory: PathBuf) -> Self {
+        let directory = directory.strip_prefix(".").map_or_else(|_| directory.clone(), Path::to_owned);
         Self { directory, ..self }
     }
 

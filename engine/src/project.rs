@@ -68,14 +68,14 @@ const LOCAL: &str = "local";
 const HOME: &str = "home";
 const TEMP: &str = "tmp";
 
-/// What the conversations of a project share: its processes, its tree, and the door to its tools.
+/// What the conversations of a project share: its processes, its tree, and the gate to its tools.
 #[derive(Clone)]
 pub struct ProjectInstance {
     /// Starts all programs.
     pub processes: Arc<ProcessSupervisor>,
     /// The root, which tools work beneath.
     pub tree: Arc<Tree>,
-    /// The one door to all tools.
+    /// The one gate to all tools.
     pub tools: ToolGate,
 }
 

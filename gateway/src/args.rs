@@ -22,7 +22,7 @@ pub struct GatewayArgs {
     /// Folder with `tls.crt` and `tls.key`. Waited for at the start, read again when they change.
     #[arg(long, env = "YOI_TLS_DIR", default_value = "/etc/yoi-gateway/tls")]
     pub tls_dir: PathBuf,
-    /// Let people with the right `create` of `yoipods/ssh` come into agents by SSH.
+    /// Let people with the right `create` of `yoipods/ssh` connect to agents by SSH.
     #[arg(long, env = "YOI_SSH", default_value_t = false, action = clap::ArgAction::Set)]
     pub ssh: bool,
     /// Log filter in the syntax of tracing. The default omits an error that kube logs for each failed connection, because the gateway logs it too.

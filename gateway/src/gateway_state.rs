@@ -83,7 +83,7 @@ pub struct GatewaySettings {
     pub streams: u32,
     /// Unauthenticated connections of each port, for each port by itself, and connections of one agent.
     pub connections: ConnectionLimits,
-    /// People with the right to it come into agents by SSH.
+    /// Whether people with the right to it may connect to agents by SSH.
     pub ssh: bool,
 }
 

@@ -26,8 +26,8 @@ use crate::agent_index::AgentRecord;
 use crate::log_lines::for_each_line;
 use crate::people::{WhenStopped, read_from_runtime};
 
-/// Reasons whose sentences have no word of the agent's own.
-const OPERATORS: [Reason; 4] = [reason::NODE_LOST, reason::NODE_NOT_READY, reason::POD_NOT_RUNNING, reason::STOPPED];
+/// Reasons whose messages the operator writes: no text of the agent is in them.
+const OPERATOR_REASONS: [Reason; 4] = [reason::NODE_LOST, reason::NODE_NOT_READY, reason::POD_NOT_RUNNING, reason::STOPPED];
 /// Entries at the end of a log that are looked through.
 const LOOKED_THROUGH: u32 = 400;
 
@@ -55,12 +55,12 @@ pub fn after_report(gateway: &Arc<GatewayState>, agent: &AgentRef, report: Ready
     let gateway = gateway.clone();
     tokio::spawn(async move {
         if is_back {
-            let back = send(&gateway, &child, &parent, &format!("back-{pod_uid}"), "It is back, and goes on with its session.").await;
-            log_unsent(&child, &parent, back);
+            let sent = send(&gateway, &child, &parent, &format!("back-{pod_uid}"), "It is back, and goes on with its session.").await;
+            log_unsent(&child, &parent, sent);
         }
         if let Some(activity) = activity {
-            let told = notify(&gateway, &child, &parent, activity).await;
-            log_unsent(&child, &parent, told);
+            let sent = notify(&gateway, &child, &parent, activity).await;
+            log_unsent(&child, &parent, sent);
         }
     });
 }
@@ -72,8 +72,8 @@ pub async fn after_line(gateway: &GatewayState, before: Option<Arc<AgentRecord>>
     let is_there = gateway.lines.get(&before.name.uid).is_some_and(|line| line.pod_uid == pod_uid);
     let Some(parent) = parent_of(gateway, &before).filter(|_| !is_there && !gateway.stopping.is_cancelled()) else { return };
     let Some((what, text)) = end_of(gateway.agents.by_uid(&before.name.uid).as_deref(), pod_uid) else { return };
-    let told = send(gateway, &before, &parent, &format!("{what}-{pod_uid}"), &text).await;
-    log_unsent(&before, &parent, told);
+    let sent = send(gateway, &before, &parent, &format!("{what}-{pod_uid}"), &text).await;
+    log_unsent(&before, &parent, sent);
 }
 
 /// Why nothing runs an agent in this Pod, as a part of an id, and a sentence. `None` where the agent has only gone to rest, or to another Pod by now.
@@ -84,8 +84,8 @@ fn end_of(now: Option<&AgentRecord>, pod_uid: &str) -> Option<(&'static str, Str
         return None;
     }
     let why = now.unready.as_ref().map(|(reason, message)| {
-        // The other sentences may have words of the child, which the parent's model does not take for a notice's.
-        let is_operators = OPERATORS.iter().any(|known| **known == *reason);
+        // Other messages may hold text of the child, which the parent's model must not take for the gateway's.
+        let is_operators = OPERATOR_REASONS.iter().any(|known| **known == *reason);
         if is_operators { format!(" ({reason}: {message})") } else { format!(" ({reason})") }
     });
     let why = why.unwrap_or_default();

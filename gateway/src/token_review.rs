@@ -1,4 +1,4 @@
-//! Whose token it is, by the API server.
+//! Asks the API server whose token it is.
 //!
 //! A token that is used all the time is reviewed again before its last review expires, while requests go on under that one: otherwise each of them would wait
 //! for the API server together, once in every [`GatewaySettings::review_ttl`](crate::GatewaySettings).
@@ -34,7 +34,7 @@ pub enum ReviewError {
     TimedOut(Duration),
 }
 
-/// The memory of this process holds no tokens beyond the requests in flight.
+/// The digest of a token: the memory of this process holds no tokens beyond the requests in flight.
 type TokenDigest = [u8; 32];
 
 pub struct TokenReviewer {
@@ -44,13 +44,13 @@ pub struct TokenReviewer {
     deadline: Duration,
     reviewed: TtlCache<TokenDigest, TokenPod>,
     /// Tokens that are reviewed again at the moment.
-    renewed: Mutex<HashSet<TokenDigest>>,
+    under_renewal: Mutex<HashSet<TokenDigest>>,
 }
 
 impl TokenReviewer {
     /// `ttl`: how long a review counts. `deadline`: how long the API server may take.
     pub fn new(client: Client, metrics: Arc<GatewayMetrics>, ttl: Duration, deadline: Duration) -> Self {
-        TokenReviewer { client, metrics, ttl, deadline, reviewed: TtlCache::new(ttl), renewed: Mutex::default() }
+        TokenReviewer { client, metrics, ttl, deadline, reviewed: TtlCache::new(ttl), under_renewal: Mutex::default() }
     }
 
     /// Returns the Pod, by a review that is younger than `ttl` at `now`.
@@ -61,13 +61,13 @@ impl TokenReviewer {
         let digest: TokenDigest = Sha256::digest(token.as_bytes()).into();
         let Some((pod, age)) = self.reviewed.get_with_age(&digest, now) else { return self.ask(digest, token, now).await };
         count(&self.metrics.token_reviews, "cached");
-        if age * 2 >= self.ttl && self.renewed().insert(digest) {
+        if age * 2 >= self.ttl && self.under_renewal().insert(digest) {
             let (reviewer, token) = (Arc::clone(self), token.to_owned());
             tokio::spawn(async move {
                 if let Err(ReviewError::Refused(_)) = reviewer.ask(digest, &token, now).await {
                     reviewer.reviewed.remove(&digest);
                 }
-                reviewer.renewed().remove(&digest);
+                reviewer.under_renewal().remove(&digest);
             });
         }
         Ok(pod)
@@ -92,8 +92,8 @@ impl TokenReviewer {
         Ok(pod)
     }
 
-    fn renewed(&self) -> MutexGuard<'_, HashSet<TokenDigest>> {
-        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn under_renewal(&self) -> MutexGuard<'_, HashSet<TokenDigest>> {
+        self.under_renewal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -184,11 +184,11 @@ mod tests {
             assert_eq!(asked.load(Ordering::SeqCst), if seconds < 5 { 1 } else { 2 });
         }
         let_answer.add_permits(1);
-        eventually("the second review counts", async || reviewer.renewed().is_empty().then_some(())).await;
+        eventually("the second review counts", async || reviewer.under_renewal().is_empty().then_some(())).await;
         at(14).await.unwrap();
         accepts.store(false, Ordering::SeqCst);
         let_answer.add_permits(1);
-        eventually("the third review counts", async || reviewer.renewed().is_empty().then_some(())).await;
+        eventually("the third review counts", async || reviewer.under_renewal().is_empty().then_some(())).await;
         let_answer.add_permits(1);
         assert!(matches!(at(14).await, Err(ReviewError::Refused(_))));
         assert_eq!(asked.load(Ordering::SeqCst), 4);

@@ -14,7 +14,7 @@ pub const CONTENTS: &str = "bundle.json";
 /// Where the bundle's own program is in it.
 pub const PROGRAM: &str = "bin/yoi-host";
 
-/// Every program of Kubernetes, and under its other name, a link that is made when all was read, kubectl.
+/// The one program that is every part of Kubernetes. kubectl is a link to it, which [`Bundle::verify`] makes.
 pub const CLUSTER: &str = "bin/yoi-cluster";
 const KUBECTL: &str = "bin/kubectl";
 
@@ -107,8 +107,8 @@ impl Bundle {
             bail!("the bundle in {} has {strange}, which its list has not: unpack it again", self.folder.display());
         }
         for (path, wanted) in &self.contents.files {
-            let is = digest(&self.folder.join(path))?;
-            if is != *wanted {
+            let found = digest(&self.folder.join(path))?;
+            if found != *wanted {
                 bail!("the bundle in {} is damaged: {path} is not as its list has it; unpack it again", self.folder.display());
             }
         }

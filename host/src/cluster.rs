@@ -121,9 +121,6 @@ pub fn stop(instance: Instance) -> Result<()> {
 }
 
 pub fn down(instance: Instance) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("removing a node needs root");
-    }
     let _lock = lock(instance)?;
     let step = progress::start(format!("Remove the cluster {instance}"));
     let nodes = Node::existing(instance);
@@ -142,7 +139,7 @@ pub fn down(instance: Instance) -> Result<()> {
         settings::remove_mount_points();
     }
     let _ = fs::remove_file(lock_file(instance));
-    // The last one that goes takes it along.
+    // It is empty when this was the last cluster.
     let _ = fs::remove_dir(ROOT);
     step.done("");
     Ok(())
@@ -181,7 +178,7 @@ pub fn exec(node: Node, words: &[String]) -> Result<ExitCode> {
 /// One program at a time may change an instance.
 fn lock(instance: Instance) -> Result<fs::File> {
     if !rustix::process::geteuid().is_root() {
-        bail!("to change a node needs root");
+        bail!("a change of a node needs root: run this again with sudo");
     }
     let path = lock_file(instance);
     wait("the end of another program that changes this cluster", Duration::from_secs(1200), || {

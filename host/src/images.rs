@@ -70,9 +70,9 @@ fn kept(instance: Instance) -> PathBuf {
     instance.state().join("images")
 }
 
-/// Imports what the instance keeps and the node's containerd does not hold. Returns the names of these images. `told` gets a line before each, which takes
-/// seconds.
-pub fn import(node: Node, told: impl Fn(&str)) -> Result<Vec<String>> {
+/// Imports what the instance keeps and the node's containerd does not hold. Returns the names of these images. `on_import` gets a line before each
+/// import, which takes seconds.
+pub fn import(node: Node, on_import: impl Fn(&str)) -> Result<Vec<String>> {
     let ctr = |args: &[&str]| {
         let mut ctr = command("ctr", ["--address", &node.containerd_socket(), "--namespace", "k8s.io", "images"]);
         ctr.args(args);
@@ -87,7 +87,7 @@ pub fn import(node: Node, told: impl Fn(&str)) -> Result<Vec<String>> {
             let file = entry?.path();
             let tag = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             if !["dev", &tag].iter().all(|reference| holds(&held, &format!("{}:{reference}", repository_of(&name)), &tag)) {
-                told(&format!("{node}: {name}"));
+                on_import(&format!("{node}: {name}"));
                 run(ctr(&["import"]).arg(&file)).with_context(|| format!("failed to import {name} into {node}"))?;
                 imported.push(name.clone());
             }

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One of these programs at a time: helm has no lock of its own that a loss of it would free.
+/// One `yoi-host` at a time changes the machine: a helm that is killed leaves its own lock behind.
 fn lock() -> Result<fs::File> {
     let folder = Path::new(ROOT);
     fs::create_dir_all(folder)?;
@@ -64,9 +64,9 @@ fn lock() -> Result<fs::File> {
 
 fn run(action: &Action, instance: Instance) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
-        bail!("a node needs root: say it again with sudo");
+        bail!("a node needs root: run this again with sudo");
     }
-    // Whoever is killed leaves nothing that goes on, and kubectl and helm keep nothing in the person's home.
+    // When this program is killed, its children end too. kubectl and helm write nothing to the person's home.
     command::contain_children(Path::new(ROOT).join(HOME));
     match action {
         Action::Up { trees } => up(instance, *trees),
@@ -80,7 +80,7 @@ fn run(action: &Action, instance: Instance) -> Result<()> {
 fn up(instance: Instance, trees: Option<u64>) -> Result<()> {
     let _lock = lock()?;
     let bundle = Bundle::of_this_program()?;
-    packages::there_for_cluster()?;
+    packages::check_for_cluster()?;
     let step = progress::start("Read the bundle");
     bundle.verify()?;
     step.done(format!("Yoi {}", bundle.version()));
@@ -119,10 +119,10 @@ const BUNDLES: &str = "bundles";
 /// Where the parts of a bundle arrive.
 const INCOMING: &str = "incoming";
 
-/// What programs take for the person's home.
+/// `HOME` of kubectl, helm and the other programs that this one starts.
 const HOME: &str = "home";
 
-/// The bundles that were here before.
+/// Removes the bundles of former versions.
 fn remove_others(bundle: &Bundle) -> Result<()> {
     let bundles = Path::new(ROOT).join(BUNDLES);
     if bundle.folder().parent() != Some(&bundles) {

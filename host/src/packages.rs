@@ -2,7 +2,7 @@
 
 use crate::command::{command, find_program, run};
 use crate::progress;
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use std::path::Path;
 
 /// A program or file that must be there, and the Debian package that brings it.
@@ -17,33 +17,44 @@ const CLUSTER: &[Need] = &[
     Need { what: "ctr", package: "containerd" },
     Need { what: "runc", package: "runc" },
     Need { what: "/usr/lib/cni/ptp", package: "containernetworking-plugins" },
-    Need { what: "mkfs.btrfs", package: "btrfs-progs" },
-    Need { what: "mkfs.ext4", package: "e2fsprogs" },
+    BTRFS,
+    EXT4,
     Need { what: "ip", package: "iproute2" },
     Need { what: "iptables", package: "iptables" },
     Need { what: "ipset", package: "ipset" },
     Need { what: "conntrack", package: "conntrack" },
-    Need { what: "mount", package: "mount" },
+    MOUNT,
     Need { what: "nsenter", package: "util-linux" },
 ];
 
+pub const BTRFS: Need = Need { what: "mkfs.btrfs", package: "btrfs-progs" };
+pub const EXT4: Need = Need { what: "mkfs.ext4", package: "e2fsprogs" };
+pub const MOUNT: Need = Need { what: "mount", package: "mount" };
 pub const XFS: Need = Need { what: "mkfs.xfs", package: "xfsprogs" };
 
 /// Checks that the machine has what a node takes from it, and installs nothing.
-pub fn there_for_cluster() -> Result<()> {
-    let missing: Vec<_> = CLUSTER.iter().filter(|need| !present(need.what)).collect();
-    if missing.is_empty() { Ok(()) } else { bail!("this machine lacks {}", lacking(&missing)) }
+pub fn check_for_cluster() -> Result<()> {
+    let missing = missing(CLUSTER);
+    if missing.is_empty() { Ok(()) } else { Err(missing_error(&missing)) }
 }
 
-/// What is missing, and the line that installs it.
-fn lacking(missing: &[&Need]) -> String {
+fn missing(needs: &[Need]) -> Vec<Need> {
+    needs.iter().copied().filter(|need| !is_present(need.what)).collect()
+}
+
+/// Names what is missing, and the line that installs it.
+fn missing_error(missing: &[Need]) -> Error {
     let what: Vec<_> = missing.iter().map(|need| need.what).collect();
-    format!("{}; on Debian or Ubuntu:\n  sudo {}", what.join(", "), install_line(missing))
+    anyhow!("this machine lacks {}; on Debian or Ubuntu:\n  sudo {}", what.join(", "), install_line(&packages(missing)))
 }
 
-fn install_line(missing: &[&Need]) -> String {
-    let mut packages: Vec<_> = missing.iter().map(|need| need.package).collect();
+fn packages(needs: &[Need]) -> Vec<&'static str> {
+    let mut packages: Vec<_> = needs.iter().map(|need| need.package).collect();
     packages.dedup();
+    packages
+}
+
+fn install_line(packages: &[&str]) -> String {
     format!("apt-get install --no-install-recommends {}", packages.join(" "))
 }
 
@@ -61,16 +72,14 @@ pub fn for_xfs() -> Result<()> {
 
 /// Installs what is missing, as root by apt-get; else says what that is and how it is installed.
 pub fn install(needs: &[Need]) -> Result<()> {
-    let missing: Vec<_> = needs.iter().filter(|need| !present(need.what)).collect();
+    let missing = missing(needs);
     if missing.is_empty() {
         return Ok(());
     }
-    let line = install_line(&missing);
     let Some(apt) = find_program("apt-get").filter(|_| rustix::process::geteuid().is_root()) else {
-        bail!("this machine lacks {}", lacking(&missing));
+        return Err(missing_error(&missing));
     };
-    let mut packages: Vec<_> = missing.iter().map(|need| need.package).collect();
-    packages.dedup();
+    let packages = packages(&missing);
     let step = progress::start(format!("Install {}", packages.join(" ")));
     let get = |first: &[&str]| {
         let mut get = command(&apt, first);
@@ -82,14 +91,14 @@ pub fn install(needs: &[Need]) -> Result<()> {
         run(&mut get(&["update"]))?;
         run(get(&["install", "-y", "--no-install-recommends"]).args(&packages))?;
     }
-    if let Some(still) = missing.iter().find(|need| !present(need.what)) {
-        bail!("failed to find {} after `{line}`", still.what);
+    if let Some(still) = missing.iter().find(|need| !is_present(need.what)) {
+        bail!("failed to find {} after `{}`", still.what, install_line(&packages));
     }
     step.done("");
     Ok(())
 }
 
-fn present(what: &str) -> bool {
+fn is_present(what: &str) -> bool {
     // Distributions that are not Debian keep the network plugins in /opt.
     let elsewhere = what.strip_prefix("/usr/lib/cni/").map(|plugin| format!("/opt/cni/bin/{plugin}"));
     if what.starts_with('/') {

@@ -24,6 +24,7 @@ pub use connection::ClusterOptions;
 pub use engine::{EventsCommand, EventsOptions, ProjectionOptions, ScopeOptions, ToolRunOptions, ToolsCommand, ToolsOptions};
 pub use hosts::{
     HostAddOptions, HostCheckOptions, HostCommand, HostConnectOptions, HostDownOptions, HostUpOptions, HostsFile, SshTarget, cache_folder,
+    kubeconfig_files,
 };
 pub use sessions::{SessionCommand, SessionDeletionOptions};
 pub use ssh::{SshConfigOptions, SshFolder, SshOptions};

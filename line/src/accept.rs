@@ -68,6 +68,12 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
+/// Whether a header that is a list separated by commas has this element, in whatever case.
+pub fn header_has(headers: &HeaderMap, name: &header::HeaderName, wanted: &str) -> bool {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(wanted))
+}
+
 /// The future of [`accept_upgrade`]: it resolves once the response is sent and the dialler speaks HTTP/2.
 pub type SwitchingLine = BoxFuture<'static, Result<LineHandle, AcceptError>>;
 
@@ -113,17 +119,13 @@ pub fn accept_upgrade<B, R: Default>(mut request: Request<B>, keep_alive: KeepAl
 }
 
 fn check_upgrade_headers<B>(request: &Request<B>) -> Result<(), AcceptError> {
-    let header_has = |name: header::HeaderName, wanted: &str| {
-        let values = request.headers().get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(wanted))
-    };
     let missing = if request.method() != Method::GET {
         "the method is not GET"
     } else if request.version() != Version::HTTP_11 {
         "the version is not HTTP/1.1"
-    } else if !header_has(header::CONNECTION, "upgrade") {
+    } else if !header_has(request.headers(), &header::CONNECTION, "upgrade") {
         "no Connection: Upgrade"
-    } else if !header_has(header::UPGRADE, UPGRADE) {
+    } else if !header_has(request.headers(), &header::UPGRADE, UPGRADE) {
         "no Upgrade: yoi-line/1"
     } else if request.extensions().get::<hyper::upgrade::OnUpgrade>().is_none() {
         "the connection cannot be switched"

@@ -44,7 +44,7 @@ mod service;
 mod source;
 mod tls;
 
-pub use accept::{AcceptError, LineHandle, RequestError, SwitchingLine, accept_upgrade, bearer};
+pub use accept::{AcceptError, LineHandle, RequestError, SwitchingLine, accept_upgrade, bearer, header_has};
 pub use backoff::{Backoff, BackoffPolicy, RandomFraction};
 pub use connections::{Connection, ConnectionLimits};
 pub use dial::{Dial, DialledLine, Timings, serve_on_line};

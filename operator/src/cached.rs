@@ -1,5 +1,5 @@
-//! What the caches hold of Pods, claims, volumes and manifests, of which a cluster has one each for every agent: only what plans read, and each text that
-//! repeats once. [`observe`](crate::observe) makes of it what a plan takes, of the few that one plan reads.
+//! What the caches hold of Pods, claims, volumes and manifests. A cluster has one of each for every agent, so the caches hold only what plans read, and one
+//! copy of each text that repeats. [`observe`](crate::observe) makes the types that plans take from it, of the few objects that one plan reads.
 //!
 //! `yoi-plan` must not read what is left out here. Nothing is ever written back from a cache.
 

@@ -32,13 +32,13 @@ const MOST_SERIES: usize = 2048;
 
 /// Takes Events, and sends them in the background.
 pub struct EventRecorder {
-    senders: Vec<mpsc::Sender<Message>>,
+    senders: Vec<mpsc::Sender<QueuedEvent>>,
     reporter: Reporter,
     hasher: RandomState,
     under_way: TaskTracker,
 }
 
-struct Message {
+struct QueuedEvent {
     /// The same for Events that are one series.
     series: u64,
     event: ApiEvent,
@@ -62,11 +62,11 @@ impl EventRecorder {
     pub fn publish(&self, subject: &LogSubject, event: Event, about: ObjectReference) {
         let now = jiff::Timestamp::now();
         let uid = about.uid.clone().unwrap_or_default();
-        let series = self.hasher.hash_one((&uid, &event.reason, &event.action, matches!(event.type_, EventType::Warning)));
         let type_ = match event.type_ {
             EventType::Normal => "Normal",
             EventType::Warning => "Warning",
         };
+        let series = self.hasher.hash_one((&uid, &event.reason, &event.action, type_));
         let controller = &self.reporter.controller;
         let event = ApiEvent {
             metadata: ObjectMeta {
@@ -86,8 +86,8 @@ impl EventRecorder {
             ..ApiEvent::default()
         };
         let sender = &self.senders[self.hasher.hash_one(&uid) as usize % SENDERS];
-        let message = Message { series, event, subject: subject.clone(), _under_way: self.under_way.token() };
-        if let Err(error) = sender.try_send(message) {
+        let queued = QueuedEvent { series, event, subject: subject.clone(), _under_way: self.under_way.token() };
+        if let Err(error) = sender.try_send(queued) {
             log_for!(warn, subject, %error, "event not published: too many wait for the API server");
         }
     }
@@ -152,16 +152,15 @@ impl Series {
     }
 }
 
-async fn send_all(client: Client, mut waiting: mpsc::Receiver<Message>) {
+async fn send_all(client: Client, mut waiting: mpsc::Receiver<QueuedEvent>) {
     let mut series = Series::default();
-    while let Some(message) = waiting.recv().await {
-        let name = message.event.name_any();
-        let first = series.count(message.series, &name, Instant::now());
-        match send(&client, &message.event, first).await {
-            Ok(false) => series.begin_with(message.series, name),
+    while let Some(queued) = waiting.recv().await {
+        let name = queued.event.name_any();
+        let first = series.count(queued.series, &name, Instant::now());
+        match send(&client, &queued.event, first).await {
+            Ok(false) => series.begin_with(queued.series, name),
             Ok(true) => {}
-            // The condition holds the same message.
-            Err(error) => log_for!(warn, &message.subject, %error, reason = message.event.reason, "event not published"),
+            Err(error) => log_for!(warn, &queued.subject, %error, reason = queued.event.reason, "event not published"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Takes out of our own objects and of nodes what no plan reads: the caches hold every one of them for as long as it exists. Of what else the caches hold,
-//! [`cached`](crate::cached) is the form.
+//! Takes out of our own objects and of nodes what no plan reads: the caches hold every one of them for as long as it exists. Other kinds are cached in a form
+//! of their own: see [`cached`](crate::cached).
 //!
 //! `yoi-plan` must not read what is taken out here. Nothing is ever written back from a cache.
 
@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::object::HasStatus;
+use yoi_crds::WorkspaceNode;
 use yoi_crds::node::WorkspaceNodeSpec;
-use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod, YoiProject};
+use yoi_plan::conditions::Conditions;
 
 use crate::cached::is_read;
 
@@ -18,36 +21,19 @@ fn metadata(metadata: &mut ObjectMeta) {
     metadata.finalizers.iter_mut().for_each(Vec::shrink_to_fit);
     metadata.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
     for map in [&mut metadata.labels, &mut metadata.annotations] {
-        *map =
-            map.take().map(|all| all.into_iter().filter(|(key, _)| is_read(key)).collect()).filter(|all: &BTreeMap<_, _>| !all.is_empty());
+        let read: BTreeMap<_, _> = map.take().into_iter().flatten().filter(|(key, _)| is_read(key)).collect();
+        *map = (!read.is_empty()).then_some(read);
     }
 }
 
-/// A project with the labels and annotations that plans read.
+/// One of our own objects with the labels and annotations that plans read.
 #[must_use]
-pub fn project(mut project: YoiProject) -> YoiProject {
-    metadata(&mut project.metadata);
-    project
-}
-
-/// A workspace with the labels and annotations that plans read.
-#[must_use]
-pub fn workspace(mut workspace: AgentWorkspace) -> AgentWorkspace {
-    metadata(&mut workspace.metadata);
-    if let Some(status) = &mut workspace.status {
-        status.conditions.shrink_to_fit();
+pub fn own_object<K: Resource + HasStatus<Status: Conditions>>(mut object: K) -> K {
+    metadata(object.meta_mut());
+    if let Some(status) = object.status_mut() {
+        status.conditions_mut().shrink_to_fit();
     }
-    workspace
-}
-
-/// A YoiPod with the labels and annotations that plans read.
-#[must_use]
-pub fn yoipod(mut yoipod: YoiPod) -> YoiPod {
-    metadata(&mut yoipod.metadata);
-    if let Some(status) = &mut yoipod.status {
-        status.conditions.shrink_to_fit();
-    }
-    yoipod
+    object
 }
 
 /// A WorkspaceNode without the trees that no object claims. People read and discard those, and a change of them concerns no plan.

@@ -33,7 +33,7 @@ const MAX_ID: usize = 128;
 /// `Invalid`.
 pub fn check_request(parent: &AgentRef, request: &SpawnRequest) -> Result<(), Refusal> {
     let SpawnRequest { name, task, request_id, share: _, cwd, template: _ } = request;
-    let invalid = |message: String| Err(Refusal { reason: RefusalReason::Invalid, message });
+    let invalid = |message: String| Err(invalid(message));
     check_name(parent, name)?;
     if task.trim().is_empty() {
         return invalid("the task is empty; say what the agent is to do".to_owned());
@@ -51,6 +51,10 @@ pub fn check_request(parent: &AgentRef, request: &SpawnRequest) -> Result<(), Re
         return invalid(format!("requestId must be 1 to {MAX_ID} letters, digits and dashes; use a UUID"));
     }
     Ok(())
+}
+
+fn invalid(message: String) -> Refusal {
+    Refusal { reason: RefusalReason::Invalid, message }
 }
 
 /// The one answer to an agent without a delegation.
@@ -77,24 +81,22 @@ pub fn child_by_claim(parent: &YoiPod, request: &SpawnRequest, tree: &str, claim
     Ok(child)
 }
 
-/// Refuses a folder that the child cannot read. Whether it is there its parent has looked.
+/// Refuses a folder that the child cannot read. The parent has looked whether the folder is there.
 fn check_cwd(child: &YoiPod) -> Result<(), Refusal> {
     let Some(cwd) = child.spec.working_dir.as_deref() else { return Ok(()) };
-    let refused = |message: String| Err(Refusal { reason: RefusalReason::Invalid, message });
     if child.spec.agent.builtin.is_none() {
-        return refused("cwd is of built-in agents, and this one is a program: leave cwd out, and name the folder in the task".to_owned());
+        let why = "cwd is of built-in agents, and this one is a program: leave cwd out, and name the folder in the task";
+        return Err(invalid(why.to_owned()));
     }
-    let path = TreePath::parse(cwd.as_bytes()).map_err(|why| Refusal { reason: RefusalReason::Invalid, message: format!("cwd: {why}") })?;
-    let rules = match child.spec.scope.as_deref().map(scope::rules) {
-        Some(Ok(rules)) => rules,
-        // A scope that cannot be read keeps the child from starting, and says so.
-        Some(Err(_)) | None => return Ok(()),
-    };
+    let path = TreePath::parse(cwd.as_bytes()).map_err(|why| invalid(format!("cwd: {why}")))?;
+    // A scope that cannot be read keeps the child from starting, and says so.
+    let Some(Ok(rules)) = child.spec.scope.as_deref().map(scope::rules) else { return Ok(()) };
     // What no rule is about can be read.
-    if !rules.hides(&Entry { path, kind: EntryKind::Folder }) {
-        return Ok(());
+    if rules.hides(&Entry { path, kind: EntryKind::Folder }) {
+        let why = format!("the child could not read cwd {cwd}: its scope hides that; name a folder that it may read, or leave cwd out");
+        return Err(invalid(why));
     }
-    refused(format!("the child could not read cwd {cwd}: its scope hides that; name a folder that it may read, or leave cwd out"))
+    Ok(())
 }
 
 /// The child that the request asks for, in a fork.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -18,12 +17,11 @@ use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::policy::Policy;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::project::{Conversations, ProjectError, ProjectInstance, SubagentPool, TokenBudget};
-use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
+use yoi_line::{Backoff, BackoffPolicy, KeepPolicy, LineSet, RequestClient, Resolver};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::conversation::MAIN;
 use yoi_wire::entry::{AgentConfig, RuntimeStarted};
-use yoi_wire::hub::gateway_api;
-use yoi_wire::manifest::{Gateway, SecretKeyName};
+use yoi_wire::manifest::SecretKeyName;
 
 mod conversations;
 
@@ -33,6 +31,7 @@ use crate::agent_config::agent_config;
 use crate::args::RuntimeSettings;
 use crate::disk_space::{self, DiskSpaceProbe};
 use crate::frame;
+use crate::gateway_dial::dial;
 use crate::gateway_peers::{Delegation, GatewayPeers};
 use crate::git_defaults;
 use crate::log_origin::LogOrigin;
@@ -47,12 +46,10 @@ use crate::secret_restart::SecretRestart;
 use crate::serve::{AgentKind, AgentState, OtherConversations, ReadState, router};
 use crate::ssh::SshServers;
 use crate::status::{NotReady, RuntimeStatus, SessionState, report_assets, report_background, send_reports};
+use crate::stop_signal::{STOP_TIMEOUT, stop_on_signal};
 use crate::token_limit::watch_token_limit;
 
-/// The process ends this long after it was asked to stop, whatever hangs.
-const STOP_TIMEOUT: Duration = Duration::from_secs(9);
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The agent cannot run at all.
 #[derive(Debug, thiserror::Error)]
@@ -79,8 +76,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let manifest = &settings.manifest;
     let root = PathBuf::from(&manifest.path);
     // Before a program's HOME is made there.
-    let not_empty = settings.new_session.then(|| not_empty(&settings.session, &settings.pod_uid)).flatten();
-    let setup = not_empty.map_or_else(|| program_setup(&settings), Err);
+    let refused_volume = settings.new_session.then(|| not_empty(&settings.session, &settings.pod_uid)).flatten();
+    let setup = refused_volume.map_or_else(|| program_setup(&settings), Err);
     let program_home = setup.as_ref().ok().and_then(|setup| setup.as_ref()?.home.clone());
     let mut processes = ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env)
         .with_directory(manifest.working_dir.as_deref().map(PathBuf::from).unwrap_or_default());
@@ -269,41 +266,6 @@ fn secret_message(SecretKeyName { secret, key }: &SecretKeyName, namespace: &str
         "key {key} of Secret {secret} in namespace {namespace}, the model's key, is empty; write it, and the agent takes it up after a minute, later within \
          ten, or at once when it is restarted"
     )
-}
-
-/// How a gateway is dialled at `address`, with the token in a file.
-pub(crate) fn dial(gateway: &Gateway, token: &Path, address: &str) -> Dial {
-    Dial {
-        address: address.to_owned(),
-        server_name: gateway.server_name.clone(),
-        ca_pem: TextSource::fixed(gateway.ca.clone()),
-        path: gateway_api::LINE.to_owned(),
-        token: TextSource::file(token.to_owned()),
-        timings: Timings { drain: DRAIN_TIMEOUT, ..Timings::default() },
-    }
-}
-
-/// A token that SIGTERM or SIGINT cancels. The process then ends in time, whatever hangs.
-pub(crate) fn stop_on_signal() -> std::io::Result<CancellationToken> {
-    let stop = CancellationToken::new();
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let cancel = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
-        }
-        tracing::info!("asked to stop");
-        cancel.cancel();
-    });
-    let stopping = stop.clone();
-    tokio::spawn(async move {
-        stopping.cancelled().await;
-        sleep(STOP_TIMEOUT).await;
-        tracing::error!("stopping took too long; what is in the log is whole");
-        std::process::exit(0);
-    });
-    Ok(stop)
 }
 
 fn renew_after(secrets: Arc<SecretRestart>, after: Duration) {

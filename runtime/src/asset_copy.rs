@@ -1,4 +1,4 @@
-//! Copies the skills and commands of an image into a folder that the agent's container mounts. It runs in a container of that image, and starts nothing.
+//! Copies skills, commands, workflows and instructions of an image into a folder that the agent's container mounts. It runs in a container of that image, and starts nothing.
 //!
 //! # Guarantees
 //! At most 2,000 files and folders of 16 MiB together are written, 8 deep. Links are copied as links, and whoever reads them decides
@@ -19,9 +19,9 @@ use crate::args::CopyAssetsArgs;
 const MAX_FILES: usize = 2_000;
 /// The most bytes of all files together.
 const MAX_BYTES: u64 = 16 << 20;
-/// How deep below `skills` and `commands` folders are entered.
+/// How deep below each of [`FOLDERS`] folders are entered.
 const MAX_DEPTH: usize = 8;
-/// The folders that are copied. In sentences they are skills and commands.
+/// The folders that are copied. Messages name the two that most images have.
 const FOLDERS: [&str; 4] = ["skills", "commands", "workflows", "skill_graph"];
 /// The file with a team's instructions.
 const INSTRUCTIONS: &str = "AGENTS.md";
@@ -71,7 +71,7 @@ pub fn run(CopyAssetsArgs { from, to, lenient, end }: &CopyAssetsArgs) -> ExitCo
     }
 }
 
-/// Copies the folders `skills` and `commands` of `from` below the folder `files` of `to`.
+/// Copies [`FOLDERS`] and [`INSTRUCTIONS`] of `from` below the folder `files` of `to`.
 ///
 /// # Errors
 /// There is nothing to copy, or too much, or the system's.
@@ -88,7 +88,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), CopyError> {
     }
     let instructions = from.join(INSTRUCTIONS);
     if instructions.symlink_metadata().is_ok_and(|found| found.is_file()) {
-        copy.files += 1;
+        copy.count()?;
         copy.file(&instructions, &files.join(INSTRUCTIONS))?;
     }
     if copy.files == 0 { Err(CopyError::Nothing(from.to_owned())) } else { Ok(()) }
@@ -127,6 +127,12 @@ struct Copy {
 }
 
 impl Copy {
+    /// Counts one more file, link or folder.
+    fn count(&mut self) -> Result<(), CopyError> {
+        self.files += 1;
+        if self.files > MAX_FILES { Err(CopyError::TooMany) } else { Ok(()) }
+    }
+
     fn folder(&mut self, from: &Path, to: &Path, depth: usize) -> Result<(), CopyError> {
         if depth > MAX_DEPTH {
             return Err(CopyError::TooDeep(from.to_owned()));
@@ -136,10 +142,7 @@ impl Copy {
             let entry = entry.map_err(read_error(from))?;
             let (from, to) = (entry.path(), to.join(entry.file_name()));
             let kind = entry.file_type().map_err(read_error(&from))?;
-            self.files += 1;
-            if self.files > MAX_FILES {
-                return Err(CopyError::TooMany);
-            }
+            self.count()?;
             if kind.is_dir() {
                 self.folder(&from, &to, depth + 1)?;
             } else if kind.is_file() {

@@ -183,7 +183,11 @@ impl<'a> GitRepository<'a> {
     /// # Errors
     /// It does not start.
     pub fn stream(self, args: &[&str]) -> Result<GitStream, GitError> {
-        let (process, stdout) = self.start(args)?;
+        self.stream_with_stdin(args, Stdio::null())
+    }
+
+    fn stream_with_stdin(self, args: &[&str], stdin: Stdio) -> Result<GitStream, GitError> {
+        let (process, stdout) = self.start_with_stdin(args, stdin)?;
         Ok(GitStream { process, stdout, _folder: self.folder })
     }
 

@@ -15,9 +15,11 @@
 //! | [`merge`], [`merge_process`] | merge another agent's work into the tree, in a process of its own |
 //! | [`diff`], [`shim_client`] | find what the agent changed, by git and by the node's shim |
 //! | [`status`] | keeps the runtime's report and sends it to the gateway |
+//! | `gateway_dial` | says how the gateway is dialled |
 //! | [`gateway_peers`] | asks the gateway for other agents, and sends them messages |
 //! | [`fence`] | ends who could still write where paths are lent |
 //! | `frame` | says what is closed to the agent's processes |
+//! | `new_session` | refuses a session volume that somebody else has written on |
 //! | `disk_space` | finds out when a full session volume takes messages again |
 //! | [`log_origin`] | adds agent and session to each line of the process's own log |
 //! | [`allocator`] | limits the memory that the C library keeps |
@@ -34,6 +36,7 @@
 //! | [`hook`] | is called by a program before and after each of its tools, in a process of its own |
 //! | [`program_tools`] | offers the runtime's tools to a program over MCP, in a process of its own |
 //! | `ssh` | starts OpenSSH's server of the image for a person |
+//! | `stop_signal` | cancels a token at SIGTERM, and ends the process in time |
 //! | `rng` | gives random numbers |
 
 pub mod agent;
@@ -47,6 +50,7 @@ pub mod diff;
 mod disk_space;
 pub mod fence;
 mod frame;
+mod gateway_dial;
 pub mod gateway_peers;
 pub mod git_defaults;
 pub mod git_repository;
@@ -71,4 +75,5 @@ pub mod serve;
 pub mod shim_client;
 mod ssh;
 pub mod status;
+mod stop_signal;
 mod token_limit;

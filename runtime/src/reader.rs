@@ -11,11 +11,12 @@ use yoi_engine::log_reads::LogReads;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_line::{KeepPolicy, LineSet, Resolver};
 
-use crate::agent::{dial, stop_on_signal};
 use crate::args::ReaderSettings;
 use crate::frame;
+use crate::gateway_dial::dial;
 use crate::rng::random_fraction;
 use crate::serve::{OtherConversations, ReadState, stopped_router};
+use crate::stop_signal::stop_on_signal;
 
 /// The process cannot serve at all.
 #[derive(Debug, thiserror::Error)]

@@ -30,8 +30,8 @@ use config::Config;
 /// Folder of the keys, in that for temporary files.
 const FOLDER: &str = "yoi-ssh";
 const HOST_KEY: &str = "host_ed25519";
-/// Bytes of a server's words that are kept.
-const MAX_WORDS: u64 = 4096;
+/// Bytes of a program's standard error that are kept.
+const MAX_STDERR: u64 = 4096;
 
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum SshError {
         "the agent runs as uid {0}, and /etc/passwd of its image has no such user, which OpenSSH's server asks for: add one to the image, with a shell"
     )]
     NoUser(u32),
-    #[error("{MAX_SERVERS} people are in the agent by SSH, and no more are let in: leave one of them")]
+    #[error("the agent has {MAX_SERVERS} SSH connections, and takes no more: close one of them")]
     TooMany,
     #[error("failed to make the host key: {0}")]
     HostKey(String),
@@ -59,7 +59,7 @@ pub struct SshServers(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     processes: Arc<ProcessSupervisor>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// Held while the host key is made.
     key: Mutex<()>,
 }
@@ -68,7 +68,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct SshServer {
     pub process: SupervisedProcess,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// What the image has for a server.
@@ -82,7 +82,7 @@ struct Image {
 impl SshServers {
     #[must_use]
     pub fn new(processes: Arc<ProcessSupervisor>) -> Self {
-        Self(Arc::new(Shared { processes, places: Arc::new(Semaphore::new(MAX_SERVERS)), key: Mutex::default() }))
+        Self(Arc::new(Shared { processes, permits: Arc::new(Semaphore::new(MAX_SERVERS)), key: Mutex::default() }))
     }
 
     /// What a client has to know. The host key is made when there is none.
@@ -95,15 +95,28 @@ impl SshServers {
         Ok(SshHost { user: image.user, host_key, path: self.0.processes.root().display().to_string() })
     }
 
-    /// A place for one more server.
+    /// The permit for one more server.
     ///
     /// # Errors
     /// There is none, or there can be no server.
     pub async fn reserve(&self) -> Result<Reserved, SshError> {
-        let place = self.0.places.clone().try_acquire_owned().map_err(|_| SshError::TooMany)?;
+        let permit = self.0.permits.clone().try_acquire_owned().map_err(|_| SshError::TooMany)?;
         let image = self.image().await?;
         self.host_key(&image).await?;
-        Ok(Reserved { servers: self.clone(), image, place })
+        Ok(Reserved { servers: self.clone(), image, permit })
+    }
+
+    /// Removes the files that a server was started with.
+    pub async fn forget(&self, id: Uuid) {
+        let folder = self.folder();
+        let remove = move || {
+            for end in ["conf", "keys"] {
+                // The agent may have removed one of them.
+                let _ = fs::remove_file(folder.join(format!("{id}.{end}")));
+            }
+            Ok(())
+        };
+        let _ = self.in_frame(remove).await;
     }
 
     fn folder(&self) -> PathBuf {
@@ -157,7 +170,7 @@ impl SshServers {
         });
         let mut keygen = start.map_err(failed)?;
         let (_, _, errors) = keygen.take_pipes();
-        let (said, status) = tokio::join!(words(errors), keygen.wait());
+        let (said, status) = tokio::join!(stderr_text(errors), keygen.wait());
         if !status.map_err(failed)?.success() {
             return Err(SshError::HostKey(said));
         }
@@ -165,12 +178,12 @@ impl SshServers {
     }
 }
 
-/// A place for a server that has not begun.
+/// The permit of a server that has not started.
 #[derive(Debug)]
 pub struct Reserved {
     servers: SshServers,
     image: Image,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 }
 
 impl Reserved {
@@ -179,7 +192,7 @@ impl Reserved {
     /// # Errors
     /// The system's.
     pub async fn start(self, id: Uuid, key: &str) -> Result<SshServer, SshError> {
-        let Self { servers, image, place } = self;
+        let Self { servers, image, permit } = self;
         let (processes, folder) = (&servers.0.processes, servers.folder());
         let keys = folder.join(format!("{id}.keys"));
         let config =
@@ -195,17 +208,7 @@ impl Reserved {
             command.args(["-i", "-e", "-f"]).arg(&config_file);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         });
-        Ok(SshServer { process: process.map_err(SshError::Start)?, _place: place })
-    }
-}
-
-impl SshServers {
-    /// Removes what a server was started with.
-    pub async fn forget(&self, id: Uuid) {
-        let folder = self.folder();
-        let remove = move || ["conf", "keys"].iter().try_for_each(|end| fs::remove_file(folder.join(format!("{id}.{end}"))));
-        // The agent may have removed it.
-        let _ = self.in_frame(remove).await;
+        Ok(SshServer { process: process.map_err(SshError::Start)?, _permit: permit })
     }
 }
 
@@ -228,11 +231,11 @@ fn public_key(text: &str) -> Option<String> {
     is_public_key(&key).then_some(key)
 }
 
-/// What a program says on standard error, as far as it is kept. All is read.
-pub async fn words(errors: Option<tokio::process::ChildStderr>) -> String {
+/// The first [`MAX_STDERR`] bytes of what a program writes on standard error. All is read, so that the program never waits.
+pub async fn stderr_text(errors: Option<tokio::process::ChildStderr>) -> String {
     let Some(mut errors) = errors else { return String::new() };
     let mut kept = Vec::new();
-    let _ = (&mut errors).take(MAX_WORDS).read_to_end(&mut kept).await;
+    let _ = (&mut errors).take(MAX_STDERR).read_to_end(&mut kept).await;
     let _ = tokio::io::copy(&mut errors, &mut tokio::io::sink()).await;
     String::from_utf8_lossy(&kept).trim().to_owned()
 }

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::num::NonZeroU64;
 use std::sync::LazyLock;
 
-/// 128 bits of a hash with keys of this process. Different values have different digests, but for a chance of one in 2^100 among a million of them.
+/// 128 bits of a hash with keys of this process. Different values have different digests, but for a chance of one in 2^88 among a million of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(NonZeroU64, u64);
 

@@ -33,8 +33,8 @@ pub struct BundleQuery {
     /// [`crate::merge::WORK`] then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub work: bool,
-    /// With the base, too: its commit, and each folder on the way to what the commits change, so that nothing else is needed to check them. No bundle of work
-    /// has that, nor one whose commits have a parent that is neither the base nor one of them.
+    /// Also holds the commit of the base, and of the base each folder on the way to what the commits change, so that nothing else is needed to check them.
+    /// A bundle of work leaves this out, and so does one whose commits have a parent that is neither the base nor one of them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub whole: bool,
 }

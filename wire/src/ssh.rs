@@ -8,27 +8,27 @@ use serde_json::json;
 
 use crate::entry::{Body, Extension};
 
-/// The subresource, with verb `create`, whose right lets a person into agents, beside that to [`crate::engine_api::SUBRESOURCE`].
+/// The subresource whose right, with verb `create`, lets a person connect to agents, beside that to [`crate::engine_api::SUBRESOURCE`].
 pub const RIGHT: &str = "ssh";
-/// What stands after the subresource `proxy`.
+/// The path below [`crate::engine_api::SUBRESOURCE`].
 pub const PREFIX: &str = "ssh";
 /// The protocol of the WebSocket, which is that of `kubectl exec`: the first byte of a message says what the rest is.
 pub const PROTOCOL: &str = "v5.channel.k8s.io";
-/// The rest is for the server.
+/// First byte of a message whose rest is for the server.
 pub const TO_SERVER: u8 = 0;
-/// The rest is of the server.
+/// First byte of a message whose rest is of the server.
 pub const FROM_SERVER: u8 = 1;
-/// The rest is one byte, the channel that has ended.
+/// First byte of a message whose rest is one byte: the channel that has ended.
 pub const CLOSED: u8 = 255;
-/// Bytes of a message.
+/// The most bytes of a message.
 pub const MAX_MESSAGE: usize = 1 << 20;
-/// Servers of one agent at the same time.
+/// The most servers of one agent at the same time.
 pub const MAX_SERVERS: usize = 16;
 
 /// Name of the entries in the log.
 pub const EXTENSION: &str = "yoi/ssh";
 
-/// Bytes of a public key.
+/// The most bytes of a public key.
 const MAX_KEY: usize = 1024;
 
 /// What a client of SSH has to know of an agent.
@@ -59,7 +59,7 @@ pub fn is_public_key(text: &str) -> bool {
     is_kind && is_data && text.len() <= MAX_KEY && ["ssh-", "ecdsa-", "sk-"].iter().any(|start| kind.starts_with(start))
 }
 
-/// A person's way in, as the log has it.
+/// Begin or end of an SSH connection, as the session log has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SshEntry {
@@ -67,7 +67,7 @@ pub struct SshEntry {
     pub id: String,
     /// The authenticated user name of the person.
     pub user: String,
-    /// Absent: it begins.
+    /// Absent: the connection begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<SshEnd>,
 }
@@ -100,10 +100,10 @@ impl SshEntry {
     pub fn text(&self) -> String {
         let Self { user, ended, .. } = self;
         match ended {
-            None => format!("{user} has come in by SSH"),
-            Some(SshEnd { seconds, killed: 0 }) => format!("{user}, who came in by SSH, is gone after {seconds} s"),
+            None => format!("{user} connected by SSH"),
+            Some(SshEnd { seconds, killed: 0 }) => format!("{user} was connected by SSH for {seconds} s"),
             Some(SshEnd { seconds, killed }) => {
-                format!("{user}, who came in by SSH, is gone after {seconds} s; what was left running was ended: {killed}")
+                format!("{user} was connected by SSH for {seconds} s; processes that were left running were ended: {killed}")
             }
         }
     }

@@ -91,7 +91,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What it is called.
+    /// The variant's name, as answers in JSON have it.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

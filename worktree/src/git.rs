@@ -114,6 +114,12 @@ impl Git {
         Ok(self.try_run(args, &[])?.status.success())
     }
 
+    /// A setting that is true or false, and `otherwise` where it is not set.
+    pub(crate) fn bool_setting(&self, name: &str, otherwise: bool) -> Result<bool, GitError> {
+        let found = self.try_run(&["config", "--type=bool", "--get", name], &[])?;
+        Ok(if found.status.success() { found.stdout.starts_with(b"true") } else { otherwise })
+    }
+
     /// Runs it with a file as its input.
     pub(crate) fn run_with_file(&self, args: &[&str], input: File) -> Result<(), GitError> {
         let words: Vec<&OsStr> = args.iter().map(OsStr::new).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::capture::{Captured, Source, records};
-use crate::git::{Git, GitError, quoted};
+use crate::git::{GitError, quoted};
 use crate::names;
 
 /// What of the names in a captured tree a person should know.
@@ -32,16 +32,11 @@ pub fn odd_names(source: &Source, private: &Path, captured: &Captured) -> Result
     };
     let why = |path: &[u8]| Some((text(path), names::refused(path, true)?));
     let reserved = records(&new).filter_map(why).collect();
-    let alike = if ignores_case(&git)? { alike(&all()?) } else { Vec::new() };
+    let alike = if git.bool_setting("core.ignoreCase", false)? { alike(&all()?) } else { Vec::new() };
     Ok(OddNames { reserved, alike })
 }
 
-fn ignores_case(git: &Git) -> Result<bool, GitError> {
-    let found = git.try_run(&["config", "--type=bool", "--get", "core.ignoreCase"], &[])?;
-    Ok(found.status.success() && found.stdout.starts_with(b"true"))
-}
-
-/// Files, and the folders above them.
+/// Pairs of names that differ in case only, of files and of the folders above them.
 fn alike(paths: &[u8]) -> Vec<(String, String)> {
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
 //! One file with all that a machine gets to become a node: programs, images and charts. The same inputs give the same bytes.
 
-use crate::images::{self, Built, Profile};
+use crate::images::{self, Archive, Built, Profile};
 use crate::instance::{cache, repository};
 use crate::{build, packages, progress};
 use anyhow::{Context, Result, bail};
@@ -34,11 +34,10 @@ pub fn write(built: &Built, profile: Profile, out: Option<PathBuf>) -> Result<Pa
     let inputs = inputs(built)?;
     let files: BTreeMap<String, BundledFile> =
         inputs.iter().map(|(path, from)| Ok((path.clone(), digest(from)?))).collect::<Result<_>>()?;
-    let archives = built.archives.iter().filter(|archive| !OF_THE_EXAMPLE.contains(&archive.name.as_str()));
     let contents = Contents {
         version: version.to_owned(),
         machine: machine.to_owned(),
-        images: archives.map(|archive| (archive.name.clone(), archive.digest.clone())).collect(),
+        images: archives(built).map(|archive| (archive.name.clone(), archive.digest.clone())).collect(),
         files,
     };
     step.progress("compress");
@@ -55,6 +54,11 @@ pub fn write(built: &Built, profile: Profile, out: Option<PathBuf>) -> Result<Pa
     Ok(out)
 }
 
+/// The images that a bundle has.
+fn archives(built: &Built) -> impl Iterator<Item = &Archive> {
+    built.archives.iter().filter(|archive| !OF_THE_EXAMPLE.contains(&archive.name.as_str()))
+}
+
 /// Where each file of the bundle comes from.
 fn inputs(built: &Built) -> Result<BTreeMap<String, PathBuf>> {
     let programs = build::programs()?;
@@ -65,7 +69,7 @@ fn inputs(built: &Built) -> Result<BTreeMap<String, PathBuf>> {
         ("bin/netpol".to_owned(), programs.netpol),
         ("bin/helm".to_owned(), programs.helm),
     ]);
-    for archive in built.archives.iter().filter(|archive| !OF_THE_EXAMPLE.contains(&archive.name.as_str())) {
+    for archive in archives(built) {
         inputs.insert(image_path(&archive.name), archive.file.clone());
     }
     for chart in CHARTS {

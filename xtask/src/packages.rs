@@ -3,25 +3,19 @@
 use anyhow::{Context, Result};
 use std::fs;
 pub use yoi_host::packages::for_cluster;
-use yoi_host::packages::{Need, XFS, install};
+use yoi_host::packages::{BTRFS, EXT4, MOUNT, Need, XFS, install};
 
 const IMAGES: &[Need] = &[
     Need { what: "mmdebstrap", package: "mmdebstrap" },
     Need { what: "/usr/bin/busybox", package: "busybox-static" },
-    Need { what: "mkfs.btrfs", package: "btrfs-progs" },
+    BTRFS,
     Need { what: "ldd", package: "libc-bin" },
 ];
 
 const SSHD_FOLDER: &str = "/run/sshd";
 
 /// What tests and benchmarks run on small disks of their own.
-const DISKS: &[Need] = &[
-    Need { what: "mkfs.ext4", package: "e2fsprogs" },
-    Need { what: "mkfs.btrfs", package: "btrfs-progs" },
-    XFS,
-    Need { what: "mount", package: "mount" },
-    Need { what: "git", package: "git" },
-];
+const DISKS: &[Need] = &[EXT4, BTRFS, XFS, MOUNT, Need { what: "git", package: "git" }];
 
 const TESTS: &[Need] = &[
     // A build in a tree at its source's path.

@@ -177,7 +177,8 @@ pub fn other_writer(loan: &str, rules: &Scope, volume: &PodVolume, records: &[Pu
 #[must_use]
 pub fn hindrance(ws: &AgentWorkspace, strangers: &[PodVolume]) -> Option<String> {
     let owner = ws.status.as_ref().and_then(|status| status.pod_uid.as_deref());
-    strangers.first().map(|volume| volume.pod.to_string()).map(|pod| match owner == Some(&*pod) {
+    let pod = strangers.first()?.pod.to_string();
+    Some(match owner == Some(&*pod) {
         true => "the lender's Pod was started before its agent might lend: start the agent anew".to_owned(),
         false => format!("the Pod with UID {pod} can write the tree, and paths are not closed to it: delete that Pod"),
     })

@@ -1,4 +1,4 @@
-//! Trees that are read ahead, each on a thread of its own, from their publishing on: the Pod takes longer to start.
+//! Reads trees ahead, each on a thread of its own, from the moment it is published: the Pod takes longer to start than that.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};

@@ -148,7 +148,7 @@ impl MounterService {
         })
     }
 
-    /// Reads so many files of each tree that is published, see [`yoi_workspace::read_ahead`].
+    /// Reads at most this many files of each tree that is published ahead of its agent, see [`yoi_workspace::read_ahead`]. 0: none.
     #[must_use]
     pub fn with_read_ahead(self, files: usize) -> Self {
         MounterService { read_aheads: ReadAheads::new(files), ..self }
@@ -270,18 +270,18 @@ impl MounterService {
     fn publish(&self, tree: Uid, volume: &PodVolume, access: CloneAccess, covers: &[Cover]) -> Result<Response, ServiceError> {
         self.with_volume_lock(volume, || {
             let (target, read_only) = (volume.below_kubelet(), access == CloneAccess::ReadOnly);
-            let mut is_new = false;
-            if self.root.has_failed() {
+            let is_new = if self.root.has_failed() {
                 // Each further mount would keep the data root from being mounted anew. A mount that is there already stays.
                 let at = volume.target(&self.kubelet_dir);
                 let table = mountinfo::read().map_err(ServiceError::MountTable)?;
                 if !table.iter().any(|m| m.mount_point == at) {
                     return Err(ServiceError::ReadOnly { tree });
                 }
+                false
             } else {
                 let outcome = self.root()?.publish(tree, &self.targets, &target, read_only || mount::root_is_read_only(covers))?;
-                is_new = outcome == BindOutcome::Mounted;
-            }
+                outcome == BindOutcome::Mounted
+            };
             // The kubelet starts no container before the answer, so nobody has seen the tree without them.
             mount::lay_covers(&self.targets, &target, read_only, covers)?;
             if is_new

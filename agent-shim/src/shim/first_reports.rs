@@ -1,4 +1,5 @@
-//! That a tree was made is reported with its first mount. Where a Pod waits for the tree, the mount follows at once, and two writes of the object are one.
+//! Reports that a tree was made together with its first mount. Where a Pod waits for the tree, the mount follows at once, and two writes of the object
+//! become one.
 //!
 //! Nothing waits for the earlier write: the mount knows from the journal that the tree stands, and an agent is ready only after the mount.
 
@@ -16,7 +17,7 @@ use crate::decide::workspace_status::StatusUpdate;
 
 /// How long a report waits for the mount: the kubelet may be busy, or the Pod on its way out.
 const MOUNT_FOLLOWS: Duration = Duration::from_secs(1);
-/// What belongs to the making of a tree, in a report that comes later.
+/// The conditions that the making of a tree decides.
 const OF_MAKING: [&str; 3] = [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::QUOTA_ENFORCED];
 
 /// The reports that wait, by tree. They are lost with the process: then the tree is reported as found in the journal.
@@ -52,7 +53,7 @@ impl FirstReports {
     }
 }
 
-/// An update that only found the tree in the journal has what the one says that made it.
+/// The update; where it only found the tree in the journal, with the conditions of `made`.
 fn with_making(update: StatusUpdate, made: StatusUpdate) -> StatusUpdate {
     let is_found = value(&update, type_::PROVISIONED).is_some_and(|of| of.reason == reason::ADOPTED);
     if !is_found {
@@ -65,11 +66,11 @@ fn with_making(update: StatusUpdate, made: StatusUpdate) -> StatusUpdate {
 
 fn mount_follows(ws: &AgentWorkspace, update: &StatusUpdate) -> bool {
     let status = ws.status.as_ref();
-    let is_told = status.is_some_and(|status| condition::is_true(&status.conditions, type_::PROVISIONED));
+    let is_reported = status.is_some_and(|status| condition::is_true(&status.conditions, type_::PROVISIONED));
     let is_expected = ws.metadata.deletion_timestamp.is_none() && status.is_some_and(|status| status.pod_uid.is_some());
     let is_made = value(update, type_::PROVISIONED).is_some_and(|of| of.status == ConditionStatus::True && of.reason != reason::ADOPTED);
     let is_mounted = value(update, type_::IN_USE).is_some_and(|of| of.status == ConditionStatus::True);
-    is_made && is_expected && !is_told && !is_mounted
+    is_made && is_expected && !is_reported && !is_mounted
 }
 
 fn value<'a>(update: &'a StatusUpdate, type_: &str) -> Option<&'a ConditionValue> {
@@ -103,23 +104,23 @@ mod tests {
         let found = |ws, mounts| provisioned_status(ws, ProviderKind::Copy, None, None, mounts);
 
         assert_eq!(all.settle(&expected, uid, made(&expected), begin), Err(MOUNT_FOLLOWS));
-        let told = all.settle(&expected, uid, found(&expected, 1), begin + MOUNT_FOLLOWS / 4).unwrap();
-        assert_eq!(reasons(&told), ["TreeCreated", "Published"]);
-        assert_eq!(told.provider.map(|provider| provider.reason), Some("it is there".to_owned()));
+        let update = all.settle(&expected, uid, found(&expected, 1), begin + MOUNT_FOLLOWS / 4).unwrap();
+        assert_eq!(reasons(&update), ["TreeCreated", "Published"]);
+        assert_eq!(update.provider.map(|provider| provider.reason), Some("it is there".to_owned()));
 
         assert!(all.settle(&expected, uid, made(&expected), begin).is_err());
         assert_eq!(all.settle(&expected, uid, found(&expected, 0), begin + MOUNT_FOLLOWS / 4), Err(MOUNT_FOLLOWS * 3 / 4));
-        let told = all.settle(&expected, uid, found(&expected, 0), begin + MOUNT_FOLLOWS).unwrap();
-        assert_eq!(reasons(&told), ["TreeCreated", "NotPublished"], "no Pod came");
+        let update = all.settle(&expected, uid, found(&expected, 0), begin + MOUNT_FOLLOWS).unwrap();
+        assert_eq!(reasons(&update), ["TreeCreated", "NotPublished"], "no Pod came");
 
-        let told = all.settle(&alone, uid, made(&alone), begin).unwrap();
-        assert_eq!(reasons(&told), ["TreeCreated", "NotPublished"], "no Pod is expected");
-        let told = all.settle(&expected, uid, found(&expected, 0), begin).unwrap();
-        assert_eq!(reasons(&told), ["Adopted", "NotPublished"], "it was made before this process began");
+        let update = all.settle(&alone, uid, made(&alone), begin).unwrap();
+        assert_eq!(reasons(&update), ["TreeCreated", "NotPublished"], "no Pod is expected");
+        let update = all.settle(&expected, uid, found(&expected, 0), begin).unwrap();
+        assert_eq!(reasons(&update), ["Adopted", "NotPublished"], "it was made before this process began");
     }
 
     #[test]
-    fn what_goes_wrong_meanwhile_is_told_at_once() {
+    fn what_goes_wrong_meanwhile_is_reported_at_once() {
         let uid: Uid = "00000000-0000-4000-8000-000000000001".parse().unwrap();
         let (all, begin, expected) = (FirstReports::default(), Instant::now(), ws(json!({ "podUID": "p" })));
         let made = provisioned_status(&expected, ProviderKind::Copy, Some("it is there"), Some(reason::TREE_CREATED), 0);

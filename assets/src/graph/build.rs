@@ -9,7 +9,7 @@ use super::settings::{self, Settings, Unresolved};
 use super::{Edge, Graph, Node, OpenLink};
 use crate::diagnostic::{Diagnostics, quote};
 use crate::reading::Reading;
-use crate::{AssetState, Level, Skill};
+use crate::{AssetState, Level};
 
 /// How many links all nodes together may have.
 const MAX_LINKS: usize = 100_000;
@@ -48,11 +48,6 @@ pub(crate) fn read<'file>(
     }
 }
 
-/// A skill as a node.
-pub(crate) fn node_of_skill(skill: &Skill) -> RawNode {
-    node::of_skill(skill)
-}
-
 /// Files of the graph, in order of precedence.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
@@ -62,7 +57,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// Adds a file that was just told about.
+    /// Adds a file. What is said about it joins its own diagnostics, which are the last ones.
     pub(crate) fn extend(&mut self, file: Option<GraphFile>, diagnostics: &mut Diagnostics) {
         match file {
             Some(GraphFile::Settings(folder, settings)) => match self.settings.first() {

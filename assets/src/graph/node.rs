@@ -91,7 +91,7 @@ pub(super) fn read<'file>(reading: &mut Reading<'file>, below: &str, text: &'fil
 }
 
 /// A skill is a node, too: of its name.
-pub(super) fn of_skill(skill: &Skill) -> RawNode {
+pub(crate) fn of_skill(skill: &Skill) -> RawNode {
     let mut links = links_of(&skill.body, 1);
     links.truncate(MAX_LINKS);
     for link in &mut links {

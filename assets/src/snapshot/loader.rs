@@ -2,13 +2,18 @@
 
 use sha2::{Digest, Sha256};
 
-use super::parsed::{FileNow, Parsed, digest_of};
-use super::{AssetFile, AssetSnapshot, ParsedFiles, SameFile, precedence};
+use super::parsed::{FileNow, Parsed, ParsedFiles, SameFile, digest_of};
+use super::{AssetFile, AssetSnapshot, precedence};
 use crate::diagnostic::Diagnostics;
 use crate::folder::folder_of;
 use crate::{Level, StrictError, Strictness, graph, is_asset};
 
-pub(super) fn load(
+/// As [`load`](super::load), and with the same result, but a file whose content is that of the snapshot before is not parsed again. The caller gives in `same`
+/// only what [`ParsedFiles::knows`], and none of it in `files`.
+///
+/// # Errors
+/// As [`load`](super::load).
+pub fn load_again(
     parsed: &mut ParsedFiles,
     files: &[AssetFile],
     same: &[SameFile],
@@ -61,7 +66,7 @@ pub(super) fn load(
     Ok(snapshot)
 }
 
-/// Of paths and content. Lengths stand between them, so that no two sets of files are one text.
+/// Of paths and digests. The length stands before each path, so that no two sets of files are one text.
 fn digest_of_all<'file>(files: impl Iterator<Item = &'file FileNow<'file>>) -> String {
     let mut sum = Sha256::new();
     for FileNow { path, digest, .. } in files {

@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::{AssetFile, SameFile};
+use super::AssetFile;
 use crate::diagnostic::Diagnostics;
 use crate::folder::{Folder, Kind, Source, TRIGGERS};
 use crate::graph::{self, GraphFile, RawNode};
 use crate::reading::Reading;
 use crate::{Command, GlobalTrigger, MAX_FILE_BYTES, Skill, Strictness, Workflow, command, skill, workflow};
+
+/// A file that has the content that it had at the last load: its set and its path.
+pub type SameFile = (Option<u16>, String);
 
 /// The files of the last snapshot as they were parsed, by their content. The snapshot shares them, so they take little room beside it.
 #[derive(Debug, Default)]
@@ -20,7 +23,7 @@ pub struct ParsedFiles {
     files: BTreeMap<SameFile, ParsedFile>,
 }
 
-/// Of sign and content: a file that could not be read is none of the same words.
+/// Of a sign and the content, or the reason why it could not be read: by the sign such a file differs from one that holds these words.
 pub(super) type FileDigest = [u8; 32];
 
 /// A file that a snapshot is made of.
@@ -52,7 +55,7 @@ pub(super) enum Parsed {
 }
 
 impl ParsedFiles {
-    /// Whether it has the file as it is read so strictly.
+    /// Whether it has the file, parsed with this strictness.
     #[must_use]
     pub fn knows(&self, file: &SameFile, strictness: Strictness) -> bool {
         self.strictness == strictness && self.files.contains_key(file)

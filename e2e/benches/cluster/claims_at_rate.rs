@@ -190,13 +190,13 @@ async fn follow_workspaces(api: Api<AgentWorkspace>, shims: Arc<FakeShims>, seen
     }
 }
 
-/// Binds the claims of the namespace to their volumes, and lets go of those that are being deleted, as the controller manager does.
+/// Binds the claims of the namespace to their volumes, and removes the finalizers of what is being deleted, as the controller manager does.
 async fn bind_claims(client: Client, namespace: String) {
     let slots = Arc::new(Semaphore::new(64));
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), &namespace);
     let volumes = Api::<PersistentVolume>::all(client);
     let mut made = watcher(volumes.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
-    let mut going = watcher(claims.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+    let mut deleting = watcher(claims.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
     let mut handled = std::collections::HashSet::new();
     loop {
         tokio::select! {
@@ -210,18 +210,18 @@ async fn bind_claims(client: Client, namespace: String) {
                         let _slot = slots.acquire().await;
                         // A refusal means that the real one was faster.
                         let _ = match is_deleting {
-                            true => let_go(&volumes, &volume).await,
+                            true => remove_finalizers(&volumes, &volume).await,
                             false => bind(&claims, &volumes, &claim, &volume.name_any()).await,
                         };
                     });
                 }
             }
-            Some(Ok(claim)) = going.next() => {
+            Some(Ok(claim)) = deleting.next() => {
                 if claim.metadata.deletion_timestamp.is_some() && handled.insert((claim.name_any(), true)) {
                     let (claims, slots) = (claims.clone(), Arc::clone(&slots));
                     tokio::spawn(async move {
                         let _slot = slots.acquire().await;
-                        let _ = let_go(&claims, &claim).await;
+                        let _ = remove_finalizers(&claims, &claim).await;
                     });
                 }
             }
@@ -230,7 +230,10 @@ async fn bind_claims(client: Client, namespace: String) {
 }
 
 /// Removes the finalizers of Kubernetes' own controllers from what is being deleted.
-async fn let_go<K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned>(api: &Api<K>, object: &K) -> kube::Result<()> {
+async fn remove_finalizers<K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned>(
+    api: &Api<K>,
+    object: &K,
+) -> kube::Result<()> {
     let body = json!({"metadata": {"uid": object.uid(), "finalizers": null}});
     api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&body)).await.map(drop)
 }

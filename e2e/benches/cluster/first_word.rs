@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::{YoiPod, YoiProject};
+use yoi_crds::YoiPod;
 use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::agents::{REPORTED, Step, wait_seen};
 use crate::measure::{Row, Samples};
 use crate::plugin::Plugin;
 use crate::trace::{Trace, is_true};
+use crate::warm::{SESSIONS, create_projects, wait_warm};
 
 const RUNS: usize = 12;
 const WORD: &str = "Here is the first word.";
@@ -29,10 +29,7 @@ pub async fn run() -> Result<Vec<Row>> {
     let ns = TestNamespace::create("bench-first-word").await?;
     let rules = json!({ "rules": [{ "name": "speak", "when": {}, "steps": [{ "text": WORD }] }] });
     ns.create_model(&serde_json::to_string(&rules)?).await?;
-    ns.create_git_project("cold").await?;
-    let git = json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", ns.name) } });
-    ns.create_project_with("warm", json!({ "source": git, "warm": { "sessions": 2 } })).await?;
-    ns.wait_condition::<YoiProject>("warm", "Ready", ConditionStatus::True).await?;
+    create_projects(&ns).await?;
     let mut trace = Trace::new();
     trace.follow::<YoiPod>(&ns, "agent");
 
@@ -40,11 +37,7 @@ pub async fn run() -> Result<Vec<Row>> {
     let mut sides = [side("warm", "with a warm claim"), side("cold", "with a claim of its own")];
     // The first pair warms up image, caches and connections, and does not count.
     for n in 0..=RUNS {
-        ns.wait_for::<YoiProject, ()>("warm", "warm claims stand ready", |project| {
-            let conditions = &project?.status.as_ref()?.conditions;
-            find(conditions, "SessionsWarm")?.message.starts_with("2 of 2 ").then_some(())
-        })
-        .await?;
+        wait_warm(&ns, SESSIONS).await?;
         for Side { project, what: _, word, steps } in &mut sides {
             let took = first_word(&ns, project, &format!("{project}{n}"), &trace).await?;
             if n > 0 {

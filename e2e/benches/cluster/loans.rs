@@ -107,7 +107,7 @@ impl Lead {
         self.ns.wait_gone::<PersistentVolumeClaim>(&format!("{name}-session")).await
     }
 
-    async fn is_open(&self) -> Result<()> {
+    async fn wait_open(&self) -> Result<()> {
         let is_open = |tree: Option<&AgentWorkspace>| {
             let status = tree?.status.as_ref()?;
             let is_back = status.claims.iter().all(|claim| claim.state == ClaimState::Released);
@@ -141,7 +141,7 @@ impl Lead {
                     samples.add(took);
                 }
                 self.remove(&name).await?;
-                self.is_open().await?;
+                self.wait_open().await?;
             }
             eprint!("\r  {n} of {TRIPLES} of each kind of child ");
         }
@@ -178,7 +178,7 @@ impl Lead {
             let until_closed = witness.first(since, false).await?;
             let since = write(json!({ "claims": [] })).await?;
             let until_open = witness.first(since, true).await?;
-            self.is_open().await?;
+            self.wait_open().await?;
             // What nobody acts on, but whoever watches sees.
             trace.clear();
             let mark = format!("bench {n}");
@@ -218,7 +218,7 @@ impl Lead {
             self.spawn(&format!("s{n}"), true).await?;
             ns.wait_task_complete(&format!("s{n}")).await?;
             self.remove(&format!("s{n}")).await?;
-            self.is_open().await?;
+            self.wait_open().await?;
         }
         let spawned = count_writes_when_quiet(ns).await?;
         for n in 0..SPAWNS {

@@ -23,43 +23,31 @@ mod warm;
 mod writes;
 
 use anyhow::{Result, ensure};
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
 use measure::Row;
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
+    let parts: [(&str, LocalBoxFuture<'static, Result<Vec<Row>>>); 10] = [
+        ("agents", agents::run().boxed_local()),
+        ("attach", attach::run().boxed_local()),
+        ("claims", claims::run().boxed_local()),
+        ("loans", loans::run().boxed_local()),
+        ("messages", messages::run().boxed_local()),
+        ("objects", objects::run().boxed_local()),
+        ("warm", warm::run().boxed_local()),
+        ("first-word", first_word::run().boxed_local()),
+        ("rest", rest::run().boxed_local()),
+        // Last: its thousands of objects may not be gone when it ends.
+        ("claims-at-rate", claims_at_rate::run().boxed_local()),
+    ];
     let mut failed = vec![];
-    if is_wanted("agents") {
-        failed.extend(write_rows("agents", agents::run().await));
-    }
-    if is_wanted("attach") {
-        failed.extend(write_rows("attach", attach::run().await));
-    }
-    if is_wanted("claims") {
-        failed.extend(write_rows("claims", claims::run().await));
-    }
-    if is_wanted("loans") {
-        failed.extend(write_rows("loans", loans::run().await));
-    }
-    if is_wanted("messages") {
-        failed.extend(write_rows("messages", messages::run().await));
-    }
-    if is_wanted("objects") {
-        failed.extend(write_rows("objects", objects::run().await));
-    }
-    if is_wanted("warm") {
-        failed.extend(write_rows("warm", warm::run().await));
-    }
-    if is_wanted("first-word") {
-        failed.extend(write_rows("first-word", first_word::run().await));
-    }
-    if is_wanted("rest") {
-        failed.extend(write_rows("rest", rest::run().await));
-    }
-    // Last: its thousands of objects may not be gone when it ends.
-    if is_wanted("claims-at-rate") {
-        failed.extend(write_rows("claims-at-rate", claims_at_rate::run().await));
+    for (part, rows) in parts {
+        if wanted.is_empty() || wanted.iter().any(|word| word == part) {
+            failed.extend(write_rows(part, rows.await));
+        }
     }
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
     Ok(())

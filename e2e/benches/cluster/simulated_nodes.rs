@@ -64,7 +64,7 @@ fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn yes(type_: &str, reason: &str, message: &str, since: &str) -> Value {
+fn true_condition(type_: &str, reason: &str, message: &str, since: &str) -> Value {
     json!({"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since, "observedGeneration": 1})
 }
 
@@ -145,7 +145,7 @@ async fn make_node(client: &Client, name: &str) -> Result<String> {
     let node: Node = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
     let uid = api.create(&PostParams::default(), &node).await?.uid().unwrap_or_default();
     let amount = json!({"cpu": "8", "memory": "32Gi", "pods": "200", "ephemeral-storage": "500Gi"});
-    let mut ready = yes("Ready", "KubeletReady", "simulated", &now());
+    let mut ready = true_condition("Ready", "KubeletReady", "simulated", &now());
     ready["lastHeartbeatTime"] = json!(now());
     ready.as_object_mut().map(|ready| ready.remove("observedGeneration"));
     let status = json!({"status": {"capacity": amount, "allocatable": amount, "conditions": [ready]}});
@@ -185,8 +185,8 @@ impl FakeShims {
             "providers": [{"name": "Btrfs", "available": true, "reason": "Btrfs: simulated"}], "kernel": "simulated", "runtimeDigests": [],
             "capacity": {"totalBytes": FREE, "freeBytes": free, "total": quantity(FREE), "free": quantity(free)},
             "conditions": [
-                yes("JournalReadable", "AllMet", "every record can be read", &self.since),
-                yes("Ready", "AllMet", "trees can be made on this node", &self.since),
+                true_condition("JournalReadable", "AllMet", "every record can be read", &self.since),
+                true_condition("Ready", "AllMet", "trees can be made on this node", &self.since),
             ],
         });
         api.patch_status(name, &params, &Patch::Apply(&object)).await?;
@@ -212,14 +212,14 @@ impl FakeShims {
         }
         let _slot = self.slots.acquire().await?;
         if is_deleting {
-            return self.let_go(ws).await;
+            return self.remove_finalizer(ws).await;
         }
         let chosen = "Btrfs: the best that the node offers";
         let not_used = json!({"type": "InUse", "status": "False", "reason": "NotPublished", "message": "no Pod has the tree mounted", "lastTransitionTime": now(), "observedGeneration": 1});
         let conditions = [
             not_used,
-            yes("ProviderSelected", "Selected", chosen, &now()),
-            yes("Provisioned", "TreeCreated", "the tree stands on its node", &now()),
+            true_condition("ProviderSelected", "Selected", chosen, &now()),
+            true_condition("Provisioned", "TreeCreated", "the tree stands on its node", &now()),
         ];
         let object = json!({
             "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": {"name": ws.name_any(), "uid": ws.uid()},
@@ -246,8 +246,8 @@ impl FakeShims {
         Ok(())
     }
 
-    /// The tree is gone: the shim's finalizer goes.
-    async fn let_go(&self, ws: &AgentWorkspace) -> Result<()> {
+    /// Removes the finalizer of the shim, as it does when the tree is gone.
+    async fn remove_finalizer(&self, ws: &AgentWorkspace) -> Result<()> {
         let left: Vec<&String> = ws.finalizers().iter().filter(|f| *f != finalizer::NODE_DATA).collect();
         let body = json!({"metadata": {"resourceVersion": ws.resource_version(), "uid": ws.uid(), "finalizers": left}});
         let api = Api::<AgentWorkspace>::namespaced(self.client.clone(), &ws.namespace().unwrap_or_default());

@@ -48,7 +48,7 @@ impl Trace {
         Some(hit.at - since)
     }
 
-    /// Returns how many versions of the object were seen, in other words how often it was written: what two writes within one delivery leave out is few.
+    /// Returns how many versions of the object were seen, in other words how often it was written. Two writes within one delivery count once.
     pub fn versions(&self, kind: &str, name: &str) -> usize {
         let seen = self.seen.lock().expect("no holder panics");
         let of = seen.iter().filter(|s| s.kind == kind && s.object["metadata"]["name"] == name);

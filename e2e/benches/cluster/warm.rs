@@ -19,6 +19,8 @@ use crate::measure::{Row, Samples};
 use crate::trace::{Trace, is_true};
 
 const ROUNDS: usize = 20;
+/// Warm session claims while agents are made one by one.
+pub const SESSIONS: usize = 2;
 /// Over a plain Pod with a claim that binds late.
 const LATE_BAR: f64 = 0.3;
 /// Over a plain Pod without a claim.
@@ -46,10 +48,7 @@ const STEPS: [Step; 6] = [
 
 pub async fn run() -> Result<Vec<Row>> {
     let ns = TestNamespace::create("bench-warm").await?;
-    ns.create_git_project("cold").await?;
-    let git = json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", ns.name) } });
-    ns.create_project_with("warm", json!({ "source": git, "warm": { "sessions": 2 } })).await?;
-    ns.wait_condition::<YoiProject>("warm", "Ready", ConditionStatus::True).await?;
+    create_projects(&ns).await?;
     let mut trace = Trace::new();
     trace.follow::<YoiPod>(&ns, "agent");
     trace.follow::<AgentWorkspace>(&ns, "workspace");
@@ -60,7 +59,7 @@ pub async fn run() -> Result<Vec<Row>> {
     let mut steps = vec![Samples::default(); STEPS.len()];
     // The first round warms up image, caches and connections, and does not count.
     for n in 0..=ROUNDS {
-        wait_warm(&ns, 2).await?;
+        wait_warm(&ns, SESSIONS).await?;
         let agent = time_agent(&ns, ("warm", &format!("a{n}")), &trace, (n > 0).then_some((&STEPS[..], &mut steps))).await?;
         let with_claim = time_plain_pod(&ns, &format!("b{n}"), true, &trace, None).await?;
         let without = time_plain_pod(&ns, &format!("c{n}"), false, &trace, None).await?;
@@ -92,8 +91,16 @@ pub async fn run() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Waits until so many warm claims of the project stand ready.
-async fn wait_warm(ns: &TestNamespace, count: usize) -> Result<()> {
+/// Creates the projects `warm` and `cold`, of the same tree, with warm session claims and without.
+pub async fn create_projects(ns: &TestNamespace) -> Result<()> {
+    ns.create_git_project("cold").await?;
+    let git = json!({ "git": { "url": format!("git://git.{}.svc:9418/project.git", ns.name) } });
+    ns.create_project_with("warm", json!({ "source": git, "warm": { "sessions": SESSIONS } })).await?;
+    ns.wait_condition::<YoiProject>("warm", "Ready", ConditionStatus::True).await.map(drop)
+}
+
+/// Waits until so many warm claims of the project `warm` are ready.
+pub async fn wait_warm(ns: &TestNamespace, count: usize) -> Result<()> {
     let begin = format!("{count} of {count} ");
     ns.wait_for::<YoiProject, ()>("warm", &format!("{count} warm claims stand ready"), |project| {
         let conditions = &project?.status.as_ref()?.conditions;
@@ -107,7 +114,7 @@ async fn runtime_start(ns: &TestNamespace) -> Result<Samples> {
     let mut own = Samples::default();
     for n in 0..5 {
         let name = format!("r{n}");
-        wait_warm(ns, 2).await?;
+        wait_warm(ns, SESSIONS).await?;
         ns.create_agent(&name, "warm", json!({ "session": { "retain": "Delete" } })).await?;
         let (pod, reported) = ns
             .wait_for::<YoiPod, _>(&name, "reported as ready", |agent| {
@@ -141,7 +148,7 @@ async fn bursts(ns: &TestNamespace) -> Result<Vec<Row>> {
         let begun = Instant::now();
         wait_warm(ns, WARM).await?;
         refill.add(begun.elapsed());
-        let taken = names_of_warm_claims(ns, &names).await?;
+        let taken = count_warm_claims(ns, &names).await?;
         ensure!(taken > 0, "no agent has taken a warm claim");
         eprintln!("\r  burst {n}: {taken} agents had a warm claim ");
         delete(ns, &names).await?;
@@ -184,7 +191,7 @@ async fn burst(ns: &TestNamespace, project: &str, names: &[String]) -> Result<Du
 }
 
 /// How many of these agents have a claim that was warm.
-async fn names_of_warm_claims(ns: &TestNamespace, names: &[String]) -> Result<usize> {
+async fn count_warm_claims(ns: &TestNamespace, names: &[String]) -> Result<usize> {
     let all = try_join_all(names.iter().map(|name| ns.get::<YoiPod>(name))).await?;
     let claims = all.into_iter().filter_map(|agent| agent.status?.session_claim_name);
     Ok(claims.filter(|name| name.starts_with("warm.")).count())

@@ -58,7 +58,7 @@ impl Machines {
     }
 
     /// Checks that nothing came to the machine, and nothing went.
-    async fn expect(&self, before: &str) -> Result<()> {
+    async fn expect_inventory(&self, before: &str) -> Result<()> {
         let now = self.inventory().await?;
         let but = |of: &str, not: &str| of.lines().filter(|line| !not.lines().any(|other| other == *line)).collect::<Vec<_>>().join("\n");
         ensure!(now == before, "came:\n{}\nwent:\n{}", but(&now, before), but(before, &now));
@@ -108,7 +108,7 @@ async fn w47_a_machine_behind_a_jump_host_becomes_a_node_that_agents_run_on_and_
     // What is not whole is refused before anything is sent.
     let cut = machines.laptop("head -c 1000000 \"$YOI_BUNDLE\" > ~/cut && kubectl yoi host up build --bundle ~/cut").await?;
     ensure!(cut.code == 1 && cut.err.contains("cargo xtask bundle"), "{cut:?}");
-    machines.expect(&before).await?;
+    machines.expect_inventory(&before).await?;
 
     let up = machines.laptop("kubectl yoi host up build --trees 2").await?.exit_ok()?;
     ensure!(up.out.contains("context build in") && up.out.contains("next: kubectl --context build get nodes"), "{up:?}");
@@ -124,11 +124,11 @@ async fn w47_a_machine_behind_a_jump_host_becomes_a_node_that_agents_run_on_and_
     let asked = machines.laptop("kubectl yoi host down build").await?;
     ensure!(asked.code == 2 && asked.err.contains("kubectl yoi host down build --yes"), "{asked:?}");
     machines.laptop("kubectl yoi host down build --yes").await?.exit_ok()?;
-    machines.expect(&before).await?;
+    machines.expect_inventory(&before).await?;
     let contexts = machines.laptop("kubectl config get-contexts -o name").await?.exit_ok()?;
     ensure!(contexts.out.is_empty(), "{contexts:?}");
     machines.laptop("kubectl yoi host down build --yes").await?.exit_ok()?;
-    machines.expect(&before).await
+    machines.expect_inventory(&before).await
 }
 
 /// How often a setup is killed.
@@ -160,11 +160,11 @@ async fn a_setup_that_is_killed_at_any_moment_goes_on_and_leaves_nothing_half() 
             machines.laptop("kubectl --context build wait --for=condition=Ready node --all --timeout=60s").await?.exit_ok()?;
         }
         machines.laptop("kubectl yoi host down build --yes").await?.exit_ok().with_context(|| format!("after {line}"))?;
-        machines.expect(&before).await.with_context(|| format!("after {line}"))?;
+        machines.expect_inventory(&before).await.with_context(|| format!("after {line}"))?;
     }
     machines.laptop("kubectl yoi host up build --trees 2").await?.exit_ok()?;
     machines.laptop_with("kubectl --context build apply -f -", Some(AGENT)).await?.exit_ok()?;
     machines.laptop("kubectl --context build wait --for=condition=Ready yoipod/a --timeout=240s").await?.exit_ok()?;
     machines.laptop("kubectl yoi host down build --yes").await?.exit_ok()?;
-    machines.expect(&before).await
+    machines.expect_inventory(&before).await
 }

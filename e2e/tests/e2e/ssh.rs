@@ -31,7 +31,7 @@ async fn allow(ns: &TestNamespace, allowed: bool) -> Result<()> {
     poll_until(TIMEOUT, "the gateway is replaced", rolled).await.map(drop)
 }
 
-/// Runs a line of shell in a person's folder; `$1` is the namespace, and `$yoi` the plugin in it.
+/// Runs a line of shell in a person's folder; `$1` is the namespace, and `yoi` the plugin in it.
 async fn shell(ns: &TestNamespace, person: &Path, line: &str) -> Result<CommandOutput> {
     let person = person.to_string_lossy().into_owned();
     let env = [("YOI_SSH_FOLDER", person.as_str())];

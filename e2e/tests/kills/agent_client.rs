@@ -82,20 +82,8 @@ impl AgentClient {
     }
 
     /// Starts the sender and the reader in `tasks`.
-    pub fn start(self: &Arc<Self>, client: &Client, tasks: &mut JoinSet<()>, mut rng: SeededRng) {
-        let (this, to) = (self.clone(), client.clone());
-        tasks.spawn(async move {
-            loop {
-                if this.wanted.load(Ordering::SeqCst) {
-                    this.send(&to).await;
-                    this.wanted.store(false, Ordering::SeqCst);
-                } else if this.busy.load(Ordering::SeqCst) && this.unread() < 4 {
-                    this.send(&to).await;
-                    sleep(rng.millis(200, 1200)).await;
-                }
-                sleep(Duration::from_millis(100)).await;
-            }
-        });
+    pub fn start(self: &Arc<Self>, client: &Client, tasks: &mut JoinSet<()>, rng: SeededRng) {
+        self.start_sender(client, tasks, rng, (200, 1200), |this| this.unread() < 4);
         let (this, from) = (self.clone(), client.clone());
         tasks.spawn(async move {
             loop {
@@ -107,16 +95,28 @@ impl AgentClient {
     }
 
     /// Starts only a sender in `tasks`, with pauses in which the agent comes to rest. Who follows the log of one that rests has a reader made for it.
-    pub fn start_with_pauses(self: &Arc<Self>, client: &Client, tasks: &mut JoinSet<()>, mut rng: SeededRng) {
-        let (this, to) = (self.clone(), client.clone());
+    pub fn start_with_pauses(self: &Arc<Self>, client: &Client, tasks: &mut JoinSet<()>, rng: SeededRng) {
+        self.start_sender(client, tasks, rng, (0, 4000), |_| true);
+    }
+
+    /// Sends what is wanted, and while the client is busy one message after the other as long as `takes_more`, with a pause of `from` to `to` ms after each.
+    fn start_sender(
+        self: &Arc<Self>,
+        client: &Client,
+        tasks: &mut JoinSet<()>,
+        mut rng: SeededRng,
+        (from, to): (u64, u64),
+        takes_more: fn(&Self) -> bool,
+    ) {
+        let (this, client) = (self.clone(), client.clone());
         tasks.spawn(async move {
             loop {
                 if this.wanted.load(Ordering::SeqCst) {
-                    this.send(&to).await;
+                    this.send(&client).await;
                     this.wanted.store(false, Ordering::SeqCst);
-                } else if this.busy.load(Ordering::SeqCst) {
-                    this.send(&to).await;
-                    sleep(rng.millis(0, 4000)).await;
+                } else if this.busy.load(Ordering::SeqCst) && takes_more(&this) {
+                    this.send(&client).await;
+                    sleep(rng.millis(from, to)).await;
                 }
                 sleep(Duration::from_millis(100)).await;
             }

@@ -106,10 +106,10 @@ impl Node {
     /// # Errors
     /// When it fails, with its output.
     pub async fn sh(&self, script: &str) -> Result<String> {
-        let script_in_it = format!("export ROOT='{}'\n{script}", self.data_root);
+        let with_root = format!("export ROOT='{}'\n{script}", self.data_root);
         let output = match &self.name {
-            Some(name) => self.cluster.run_on_node(name, &script_in_it).await?,
-            None => self.cluster.run_on_first_node(&script_in_it).await?,
+            Some(name) => self.cluster.run_on_node(name, &with_root).await?,
+            None => self.cluster.run_on_first_node(&with_root).await?,
         };
         Ok(output.exit_ok().with_context(|| format!("failed in the node: {script}"))?.out)
     }

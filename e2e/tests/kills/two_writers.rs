@@ -27,38 +27,38 @@ use yoi_wire::open::Open;
 use crate::rng::SeededRng;
 use crate::setting;
 use evidence::LENDER;
-use scene::{MOST_CHILDREN, Mortal, Scene, Side};
+use scene::{MOST_CHILDREN, Scene, Side, Target};
 
 /// What dies in which state.
 #[derive(Debug)]
-struct Deaths {
-    reserved: Mortal,
-    fenced: Mortal,
-    active: Vec<Mortal>,
-    reclaiming: Mortal,
+struct Kills {
+    reserved: Target,
+    fenced: Target,
+    active: Vec<Target>,
+    reclaiming: Target,
     /// When the holder's last Pod is gone.
-    gone: Mortal,
+    gone: Target,
 }
 
-impl Deaths {
+impl Kills {
     /// The ones that decide most: who covers, who says that the loan begins, whoever could open the path by a new container, who ends the holder, who uncovers.
-    fn first() -> Deaths {
-        Deaths {
-            reserved: Mortal::Shim,
-            fenced: Mortal::Operator,
-            active: vec![Mortal::RuntimeOf(Side::Lender), Mortal::Mounter],
-            reclaiming: Mortal::Kubelet,
-            gone: Mortal::Shim,
+    fn first() -> Kills {
+        Kills {
+            reserved: Target::Shim,
+            fenced: Target::Operator,
+            active: vec![Target::RuntimeOf(Side::Lender), Target::Mounter],
+            reclaiming: Target::Kubelet,
+            gone: Target::Shim,
         }
     }
 
-    fn draw(rng: &mut SeededRng) -> Deaths {
-        use Mortal::{Gateway, Kubelet, Mounter, Operator, RuntimeOf, Shim};
+    fn draw(rng: &mut SeededRng) -> Kills {
+        use Target::{Gateway, Kubelet, Mounter, Operator, RuntimeOf, Shim};
         let early = [Operator, Gateway, Shim, Mounter, Kubelet, RuntimeOf(Side::Lender)];
         let mut any = [Operator, Gateway, Shim, Mounter, Kubelet, RuntimeOf(Side::Lender), RuntimeOf(Side::Holder)];
         rng.shuffle(&mut any);
         let active = any[..3].to_vec();
-        Deaths {
+        Kills {
             reserved: *rng.choose(&early),
             fenced: *rng.choose(&early),
             active,
@@ -76,23 +76,23 @@ async fn lender_and_holder_never_both_write_whatever_dies_between_two_states_of_
     println!("YOI_KILL_SEED={seed}, {rounds} rounds");
     let rng = SeededRng::new(seed);
     for round in 1..=rounds {
-        let deaths = if round == 1 { Deaths::first() } else { Deaths::draw(&mut rng.branch(&format!("round {round}"))) };
-        println!("round {round}: {deaths:?}");
-        play(&deaths).await?;
+        let kills = if round == 1 { Kills::first() } else { Kills::draw(&mut rng.branch(&format!("round {round}"))) };
+        println!("round {round}: {kills:?}");
+        run_round(&kills).await?;
     }
     Ok(())
 }
 
-async fn play(deaths: &Deaths) -> Result<()> {
+async fn run_round(kills: &Kills) -> Result<()> {
     let mut scene = Scene::create().await?;
-    lend(&mut scene, deaths).await?;
+    lend(&mut scene, kills).await?;
     scene.wait_holder_writes().await?;
-    for mortal in &deaths.active {
-        let killed = die(&scene, *mortal).await?;
-        revive(&scene, *mortal, killed).await?;
+    for target in &kills.active {
+        let killed = kill(&scene, *target).await?;
+        wait_restarted(&scene, *target, killed).await?;
         scene.wait_holder_writes().await?;
     }
-    take_back(&scene, deaths).await?;
+    take_back(&scene, kills).await?;
 
     scene.wait_lender_writes().await?;
     scene.wait_uncovered().await?;
@@ -107,22 +107,22 @@ async fn play(deaths: &Deaths) -> Result<()> {
 }
 
 /// Kills all processes of it, and returns how many there were. One that does not run would prove nothing.
-async fn die(scene: &Scene, mortal: Mortal) -> Result<usize> {
-    let killed = scene.signal(mortal, "KILL").await?;
-    println!("  {} of {mortal:?} killed", killed);
-    ensure!(killed > 0, "no process of {mortal:?} was running");
+async fn kill(scene: &Scene, target: Target) -> Result<usize> {
+    let killed = scene.signal(target, "KILL").await?;
+    println!("  {} of {target:?} killed", killed);
+    ensure!(killed > 0, "no process of {target:?} was running");
     Ok(killed)
 }
 
 /// Waits until everything runs again; a witness goes with its container. The kubelet takes a moment to see that a container has ended, so processes are counted.
-async fn revive(scene: &Scene, mortal: Mortal, killed: usize) -> Result<()> {
-    let goal = format!("{killed} of {mortal:?} run again");
-    poll_until(TIMEOUT, goal, async || Ok((scene.signal(mortal, "0").await? >= killed).then_some(()))).await?;
+async fn wait_restarted(scene: &Scene, target: Target, killed: usize) -> Result<()> {
+    let goal = format!("{killed} of {target:?} run again");
+    poll_until(TIMEOUT, goal, async || Ok((scene.signal(target, "0").await? >= killed).then_some(()))).await?;
     wait_all_ready(&scene.ns.client).await?;
-    match mortal {
-        Mortal::RuntimeOf(Side::Lender) => scene.watch(LENDER).await,
-        Mortal::RuntimeOf(Side::Holder) => scene.watch(&scene.child).await,
-        Mortal::Operator | Mortal::Gateway | Mortal::Shim | Mortal::Mounter | Mortal::Kubelet => Ok(()),
+    match target {
+        Target::RuntimeOf(Side::Lender) => scene.watch(LENDER).await,
+        Target::RuntimeOf(Side::Holder) => scene.watch(&scene.child).await,
+        Target::Operator | Target::Gateway | Target::Shim | Target::Mounter | Target::Kubelet => Ok(()),
     }
 }
 
@@ -137,8 +137,8 @@ async fn wait_state(scene: &Scene, wanted: ClaimState) -> Result<bool> {
 }
 
 /// Has the lead lend, while one dies before the path is closed and one before the loan begins. A loan whose request dies is given up, and another one is asked for.
-async fn lend(scene: &mut Scene, deaths: &Deaths) -> Result<()> {
-    let (mut reserved, mut fenced) = (Some(deaths.reserved), Some(deaths.fenced));
+async fn lend(scene: &mut Scene, kills: &Kills) -> Result<()> {
+    let (mut reserved, mut fenced) = (Some(kills.reserved), Some(kills.fenced));
     for n in 1..=MOST_CHILDREN {
         scene.name_child(n);
         if lend_to_this_child(scene, &mut reserved, &mut fenced, n).await? {
@@ -152,42 +152,42 @@ async fn lend(scene: &mut Scene, deaths: &Deaths) -> Result<()> {
 }
 
 /// Returns whether the loan has begun. Who has died is taken. What was stopped goes on, whatever fails.
-async fn lend_to_this_child(scene: &Scene, reserved: &mut Option<Mortal>, fenced: &mut Option<Mortal>, n: usize) -> Result<bool> {
+async fn lend_to_this_child(scene: &Scene, reserved: &mut Option<Target>, fenced: &mut Option<Target>, n: usize) -> Result<bool> {
     // Nobody covers the path, so it stays Reserved.
-    scene.signal(Mortal::Shim, "STOP").await?;
+    scene.signal(Target::Shim, "STOP").await?;
     let asked = async {
-        scene.ns.yoi(&["send", LENDER, &scene::order(n)]).await?.exit_ok()?;
+        scene.ns.yoi(&["send", LENDER, &scene::request_to_lend(n)]).await?.exit_ok()?;
         wait_state(scene, ClaimState::Reserved).await?;
-        die_once(scene, reserved).await
+        kill_once(scene, reserved).await
     };
     let first = asked.await;
     // Nobody says that the loan begins, so it stays Fenced.
-    scene.signal(Mortal::Operator, "STOP").await?;
-    scene.signal(Mortal::Shim, "CONT").await?;
+    scene.signal(Target::Operator, "STOP").await?;
+    scene.signal(Target::Shim, "CONT").await?;
     let closed = async {
         let first = first?;
-        Ok::<_, anyhow::Error>(if wait_fenced(scene).await? { (first, die_once(scene, fenced).await?) } else { (first, None) })
+        Ok::<_, anyhow::Error>(if wait_fenced(scene).await? { (first, kill_once(scene, fenced).await?) } else { (first, None) })
     };
     let died = closed.await;
-    scene.signal(Mortal::Operator, "CONT").await?;
+    scene.signal(Target::Operator, "CONT").await?;
     let (first, second) = died?;
     wait_all_ready(&scene.ns.client).await?;
     if !wait_state(scene, ClaimState::Active).await? {
         wait_state(scene, ClaimState::Released).await?;
         return Ok(false);
     }
-    if [first, second].contains(&Some(Mortal::RuntimeOf(Side::Lender))) {
+    if [first, second].contains(&Some(Target::RuntimeOf(Side::Lender))) {
         scene.watch(LENDER).await?;
     }
     Ok(true)
 }
 
-async fn die_once(scene: &Scene, mortal: &mut Option<Mortal>) -> Result<Option<Mortal>> {
-    let mortal = mortal.take();
-    if let Some(mortal) = mortal {
-        die(scene, mortal).await?;
+async fn kill_once(scene: &Scene, target: &mut Option<Target>) -> Result<Option<Target>> {
+    let target = target.take();
+    if let Some(target) = target {
+        kill(scene, target).await?;
     }
-    Ok(mortal)
+    Ok(target)
 }
 
 /// Waits until the path is closed and its child is there, or the run of the lead that asked for it has ended without.
@@ -211,23 +211,23 @@ async fn wait_fenced(scene: &Scene) -> Result<bool> {
 }
 
 /// Has the child stopped, while one dies before its Pod is gone and one just after that.
-async fn take_back(scene: &Scene, deaths: &Deaths) -> Result<()> {
+async fn take_back(scene: &Scene, kills: &Kills) -> Result<()> {
     // Nobody ends the holder's container, so the loan stays Reclaiming.
-    scene.signal(Mortal::Kubelet, "STOP").await?;
+    scene.signal(Target::Kubelet, "STOP").await?;
     let reclaiming = async {
         scene.ns.yoi(&["stop", &scene.child]).await?.exit_ok()?;
         wait_state(scene, ClaimState::Reclaiming).await?;
-        die(scene, deaths.reclaiming).await
+        kill(scene, kills.reclaiming).await
     };
     let reclaiming = reclaiming.await;
-    scene.signal(Mortal::Kubelet, "CONT").await?;
+    scene.signal(Target::Kubelet, "CONT").await?;
     reclaiming?;
     let of_child = format!("yoi.dev/yoipod={}", scene.child);
     poll_until(TIMEOUT, "the holder's Pod is gone", async || Ok(scene.ns.list::<Pod>(&of_child).await?.is_empty().then_some(()))).await?;
-    die(scene, deaths.gone).await?;
+    kill(scene, kills.gone).await?;
     wait_state(scene, ClaimState::Released).await?;
     wait_all_ready(&scene.ns.client).await?;
-    if deaths.reclaiming == Mortal::RuntimeOf(Side::Lender) {
+    if kills.reclaiming == Target::RuntimeOf(Side::Lender) {
         scene.watch(LENDER).await?;
     }
     Ok(())

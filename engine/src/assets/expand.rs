@@ -142,7 +142,7 @@ fn expanded(
 }
 
 /// The text of a command for a model that asks for it. Each shell line and each file of it is a sentence: the model makes those calls, so each passes the
-/// door as any call. What does not match `allowed-tools` is left out and named.
+/// gate as any call. What does not match `allowed-tools` is left out and named.
 ///
 /// # Errors
 /// There is no such command for a model, or the arguments are not what it takes; a sentence.

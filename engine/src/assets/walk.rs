@@ -10,16 +10,14 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, statat};
 use yoi_assets::{
     AssetFile, FOLDERS, Folder, Kind, MAX_DEPTH, MAX_FILE_BYTES, MAX_FOLDERS, SameFile, TEAM_FOLDERS, TEAM_INSTRUCTIONS, is_asset,
 };
-use yoi_wire::assets::{AssetSet, AssetSettings, FetchedSet};
-use yoi_wire::identity::{ASSET_FAILURE, ASSET_FILES, ASSET_REVISION};
+use yoi_wire::assets::{AssetSet, AssetSettings};
 
+use super::sets::{Roots, fetched_set};
 use crate::error_text::without_os_error_number;
 use crate::tools::tree::{PathError, Tree};
 
 /// The most names that one walk looks at.
 const MAX_NAMES: usize = 50_000;
-/// The most bytes that are read of why a set is not there.
-const MAX_WORDS_BYTES: u64 = 4096;
 /// The most bytes that one walk's files may have together.
 const MAX_BYTES: u64 = 64 << 20;
 /// The files that make their folder a skill. What lies below it is read by the model, and holds no further skills.
@@ -32,65 +30,6 @@ const CLOCK_STEP: Duration = Duration::from_millis(100);
 const KEYS: &str = "skills.NAME.md, commands.NAME.md, workflows.NAME.md, skill_graph.NAME.md and AGENTS.md";
 /// Never holds assets of the team's own.
 const FOREIGN: &str = "node_modules";
-
-/// What paths are relative to: the tree, and the folders of the sets.
-pub(super) struct Roots<'a> {
-    tree: &'a Tree,
-    sets: Vec<io::Result<Tree>>,
-}
-
-impl<'a> Roots<'a> {
-    /// A set that cannot be opened is told by the walk.
-    pub(super) fn open(tree: &'a Tree, sets: &[AssetSet]) -> Self {
-        Self { tree, sets: sets.iter().map(|set| Tree::open(&root_of(set))).collect() }
-    }
-
-    fn root(&self, set: Option<u16>) -> io::Result<&Tree> {
-        let Some(set) = set else { return Ok(self.tree) };
-        let error = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
-        self.sets.get(usize::from(set)).ok_or(io::ErrorKind::NotFound)?.as_ref().map_err(error)
-    }
-
-    /// The folders of the sets.
-    pub(super) fn folders_of_sets(&self) -> impl Iterator<Item = &Tree> {
-        self.sets.iter().flatten()
-    }
-}
-
-/// What the paths of a set are relative to.
-fn root_of(set: &AssetSet) -> PathBuf {
-    let folder = Path::new(&set.folder);
-    if set.fetched { folder.join(ASSET_FILES) } else { folder.to_owned() }
-}
-
-/// Where the folder of a skill is to be read, for who cannot read it in the tree: `path` is that of its file. `None`: it is of the tree, or one file.
-pub(super) fn folder_in_set(settings: &AssetSettings, path: &str) -> Option<PathBuf> {
-    let of_path = |set: &AssetSet| path.strip_prefix(&set.name)?.strip_prefix('/').map(|below| root_of(set).join(below));
-    let file = settings.sets.iter().filter(|set| set.fetched && !set.folder.is_empty()).find_map(of_path)?;
-    file.parent().map(Path::to_owned)
-}
-
-/// The sets that are fetched when the agent starts, as they are here.
-pub(super) fn fetched(settings: &AssetSettings) -> Vec<FetchedSet> {
-    settings.sets.iter().filter(|set| set.fetched).map(fetched_set).collect()
-}
-
-fn fetched_set(set: &AssetSet) -> FetchedSet {
-    let missing = |why: String| FetchedSet { name: set.name.clone(), revision: None, missing: Some(why) };
-    if set.folder.is_empty() {
-        return missing("is fetched when the agent starts, so what it holds is not shown while the agent is stopped".to_owned());
-    }
-    let file = |name: &str| {
-        let mut text = String::new();
-        let tree = Tree::open(Path::new(&set.folder)).ok()?;
-        tree.read(name).ok()?.take(MAX_WORDS_BYTES).read_to_string(&mut text).ok()?;
-        Some(text.trim().to_owned())
-    };
-    match file(ASSET_FAILURE) {
-        Some(why) => missing(format!("is not fetched: {why}")),
-        None => FetchedSet { name: set.name.clone(), revision: file(ASSET_REVISION), missing: None },
-    }
-}
 
 /// What changes when a file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,7 +72,7 @@ pub(super) struct FoundFile {
 
 /// All files that may be assets, in the order in which the first of a name wins.
 pub(super) fn walk(roots: &Roots<'_>, settings: &AssetSettings) -> Vec<FoundFile> {
-    let mut walk = walked(roots.tree, settings);
+    let mut walk = walk_tree(roots.tree, settings);
     for (set, place) in settings.sets.iter().zip(0..) {
         walk.found.extend(if set.fetched { files_of_fetched(roots, set, place) } else { files_of_set(roots, set, place) });
     }
@@ -142,13 +81,7 @@ pub(super) fn walk(roots: &Roots<'_>, settings: &AssetSettings) -> Vec<FoundFile
 
 /// The folders of the tree that may hold assets, without links.
 pub(super) fn folders(tree: &Tree, settings: &AssetSettings) -> HashSet<PathBuf> {
-    walked(tree, settings).visited
-}
-
-impl<'a> Walk<'a> {
-    fn new(tree: &'a Tree) -> Self {
-        Walk { tree, found: Vec::new(), visited: HashSet::new(), names: 0, is_full: false }
-    }
+    walk_tree(tree, settings).visited
 }
 
 /// The files of a set that was fetched, which is in folders as a tree is, and bounded as one.
@@ -172,7 +105,7 @@ fn files_of_fetched(roots: &Roots<'_>, set: &AssetSet, place: u16) -> Vec<FoundF
     walk.found.into_iter().map(of_set).collect()
 }
 
-fn walked<'a>(tree: &'a Tree, settings: &AssetSettings) -> Walk<'a> {
+fn walk_tree<'a>(tree: &'a Tree, settings: &AssetSettings) -> Walk<'a> {
     let mut walk = Walk::new(tree);
     let is_read = |folder: &&Folder| settings.dirs.as_ref().is_none_or(|dirs| dirs.iter().any(|dir| dir == folder.source.as_str()));
     for folder in FOLDERS.iter().filter(is_read) {
@@ -209,7 +142,7 @@ fn files_of_set(roots: &Roots<'_>, set: &AssetSet, place: u16) -> Vec<FoundFile>
         let Some(below) = path_of_key(&name) else {
             return refused(&format!("{}/{name}", set.name), format!("its name is none of {KEYS}, so it is not read"));
         };
-        FoundFile { path: format!("{}/{below}", set.name), set: Some(place), at: located(root, &name) }
+        FoundFile { path: format!("{}/{below}", set.name), set: Some(place), at: locate_file(root, &name) }
     };
     names.map(found).collect()
 }
@@ -223,12 +156,6 @@ fn path_of_key(key: &str) -> Option<String> {
         "commands" | "workflows" | "skill_graph" => Some(format!("{kind}/{name}.md")),
         _ => None,
     }
-}
-
-/// The roots of the sets that are there, with the names of the sets.
-pub(super) fn roots_of_sets(settings: &AssetSettings) -> Vec<(String, Tree)> {
-    let opened = |set: &AssetSet| Some((set.name.clone(), Tree::open(&root_of(set)).ok()?));
-    settings.sets.iter().filter(|set| !set.folder.is_empty()).filter_map(opened).collect()
 }
 
 /// What was read of what was found.
@@ -273,7 +200,7 @@ pub(super) fn read(roots: &Roots<'_>, found: &[FoundFile], before: &HashSet<Foun
 }
 
 /// Where a regular file is whose path may hold links, and what it is.
-fn located(tree: &Tree, path: &str) -> Result<(PathBuf, Stamp), String> {
+fn locate_file(tree: &Tree, path: &str) -> Result<(PathBuf, Stamp), String> {
     let located = tree.locate(path).map_err(|error| path_sentence(&error))?;
     let file = tree.open_located(&located).map_err(|error| sentence(&error))?;
     let stat = rustix::fs::fstat(&file).map_err(|error| sentence(&error.into()))?;
@@ -307,7 +234,11 @@ struct OpenFolder {
     depth: usize,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(tree: &'a Tree) -> Self {
+        Walk { tree, found: Vec::new(), visited: HashSet::new(), names: 0, is_full: false }
+    }
+
     fn refuse(&mut self, path: &str, why: impl Into<String>) {
         self.push(path.to_owned(), Err(why.into()));
     }
@@ -406,7 +337,7 @@ impl Walk<'_> {
             Ok(FileType::Directory) => {}
             Ok(_) if !is_asset => {}
             Ok(FileType::RegularFile) => {
-                let at = located(self.tree, &path);
+                let at = locate_file(self.tree, &path);
                 self.push(path, at);
             }
             Ok(_) => self.refuse(&path, "it is no regular file"),

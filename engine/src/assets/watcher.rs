@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 use yoi_assets::FOLDERS;
 
 use super::ProjectAssets;
-use super::walk::{self, Roots};
+use super::sets::Roots;
+use super::walk;
 use crate::log_reads::blocking;
 
 /// How long nothing may change before the tree is looked at.

@@ -31,7 +31,7 @@ pub struct ConversationParts {
     pub agent_ref: AgentRef,
     /// What answers.
     pub agent: Agent,
-    /// The door to the tools of [`MAIN`].
+    /// The gate to the tools of [`MAIN`].
     pub tools: ToolGate,
     /// The tokens of all together.
     pub budget: Arc<TokenBudget>,

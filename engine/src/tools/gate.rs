@@ -1,4 +1,4 @@
-//! The one door to all tools. The model of the runtime's own loop, a program's hook, a program's MCP client and the engine's API pass it.
+//! The one gate to all tools. The model of the runtime's own loop, a program's hook, a program's MCP client and the engine's API pass it.
 
 use std::collections::BTreeSet;
 use std::fmt;

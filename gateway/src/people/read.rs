@@ -24,7 +24,7 @@ use crate::readers::NoReader;
 
 /// The longest refusal of a runtime, in bytes.
 const MAX_REFUSAL: usize = 64 * 1024;
-/// How long the end of a line is waited for whose request failed. Both come from one connection, so that it is short.
+/// How long a failed request waits for the end of its line. Both come from one connection, so it is short.
 const BROKEN_LINE_WAIT: Duration = Duration::from_secs(1);
 /// Seconds that a request waits for a reader.
 const MAX_READER_WAIT: u64 = 20;

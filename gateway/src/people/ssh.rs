@@ -1,10 +1,10 @@
-//! `yoipods/proxy/ssh`: a person's way into an agent's Pod. A `GET` answers what a client of SSH has to know; one that asks for a WebSocket becomes the stream of
+//! `yoipods/proxy/ssh`: a person's SSH connection to an agent's Pod. A `GET` answers what a client of SSH has to know; one that asks for a WebSocket becomes the stream of
 //! OpenSSH's server, which the agent's runtime starts.
 //!
 //! The API server asks for `get` of `yoipods/proxy`, and passes such a request on without a limit of its time. The gateway asks for `create` of `yoipods/ssh`.
 //!
 //! # Guarantees
-//! * Nobody comes in unless the chart allows it.
+//! * Nobody connects unless the chart allows it.
 //! * A stream holds a few pieces each way at most. It ends with the client, with the server, with the line, and when the gateway stops.
 
 use std::sync::Arc;
@@ -29,6 +29,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_util::sync::CancellationToken;
+use yoi_line::{RequestError, header_has};
 use yoi_wire::bundle::query_value;
 use yoi_wire::engine_api::SUBRESOURCE;
 use yoi_wire::hub::{Refusal, runtime_api};
@@ -44,9 +45,9 @@ use crate::agent_index::AgentRecord;
 use crate::front_proxy::User;
 use crate::metrics::ControlLabels;
 
-const WHEN_LOST: &str = "may have let somebody in all the same: say it again";
-/// What the runtime says of its image, and of its people, beside [`PASSED_ON`].
-const OF_IMAGE: [StatusCode; 2] = [StatusCode::UNPROCESSABLE_ENTITY, StatusCode::TOO_MANY_REQUESTS];
+const WHEN_LOST: &str = "may have started a server of SSH all the same, which ends by itself: connect again";
+/// What the runtime says of its image, and of how many are connected, beside [`PASSED_ON`].
+const ALSO_PASSED_ON: [StatusCode; 2] = [StatusCode::UNPROCESSABLE_ENTITY, StatusCode::TOO_MANY_REQUESTS];
 /// Pieces that wait for the runtime.
 const WAITING: usize = 4;
 /// Load balancers end what is silent for a minute.
@@ -92,7 +93,7 @@ pub async fn ssh(
     tokio::spawn(async move {
         let begun = Instant::now();
         serve(switched, stream, &stop).await;
-        tracing::info!(seconds = begun.elapsed().as_secs(), "a person's way in has ended");
+        tracing::info!(seconds = begun.elapsed().as_secs(), "SSH connection ended");
         audit(&user, &record, "ssh ended", "Done");
     });
     let mut response = Response::new(Body::empty());
@@ -110,8 +111,13 @@ fn audit(user: &User, record: &AgentRecord, action: &str, outcome: &str) {
     tracing::info!(target: "audit", person = user.name, object = %name, uid = name.uid, run, action, outcome, "ssh");
 }
 
+/// What an agent that rests is woken for.
+fn wakes_for(user: &User) -> String {
+    format!("{}, who connects by SSH", user.name)
+}
+
 async fn host(gateway: &GatewayState, user: &User, record: &AgentRecord) -> Result<Response, ApiFailure> {
-    let client = RuntimeClient::new(gateway, user, record, WHEN_LOST).waking(Some(format!("{}, who comes in by SSH", user.name)));
+    let client = RuntimeClient::new(gateway, user, record, WHEN_LOST).waking(Some(wakes_for(user)));
     let response = client.send(&Method::GET, runtime_api::SSH, &Bytes::new()).await?;
     if response.status().is_success() {
         return Ok(json(Body::new(response.into_body())));
@@ -123,7 +129,7 @@ async fn host(gateway: &GatewayState, user: &User, record: &AgentRecord) -> Resu
 async fn refused(client: &RuntimeClient<'_>, record: &AgentRecord, status: StatusCode, body: Incoming) -> ApiFailure {
     let answer = client.read(body).await.unwrap_or_default();
     match serde_json::from_slice::<Refusal>(&answer) {
-        Ok(refusal) if PASSED_ON.contains(&status) || OF_IMAGE.contains(&status) => {
+        Ok(refusal) if PASSED_ON.contains(&status) || ALSO_PASSED_ON.contains(&status) => {
             let message = format!("YoiPod {}/{}: {}", record.name.namespace, record.name.name, refusal.message);
             ApiFailure::new(status, message).about(&record.name.name)
         }
@@ -139,15 +145,14 @@ struct ServerStream {
 
 async fn open(gateway: &GatewayState, user: &User, record: &AgentRecord, key: &str) -> Result<ServerStream, ApiFailure> {
     let client = RuntimeClient::new(gateway, user, record, WHEN_LOST);
-    let wakes_for = format!("{}, who comes in by SSH", user.name);
-    let line = gateway.delivery.line_to(record, Some(&wakes_for)).await.map_err(|refusal| no_line(record, &refusal))?;
+    let line = gateway.delivery.line_to(record, Some(&wakes_for(user))).await.map_err(|refusal| no_line(record, &refusal))?;
     let (to, pieces) = mpsc::channel::<Bytes>(WAITING);
     let pieces = unfold(pieces, |mut pieces| async { Some((Ok::<_, std::io::Error>(pieces.recv().await?), pieces)) });
     let path = format!("{}?key={}", runtime_api::SSH, query_value(key));
     let request = person_head(user, Method::POST, &path)?.map(|()| Body::from_stream(pieces));
     let response = match client.in_time(line.request(request)).await {
         Some(Ok(response)) => response,
-        Some(Err(yoi_line::RequestError::Unsent(_))) => return Err(unreachable(record)),
+        Some(Err(RequestError::Unsent(_))) => return Err(unreachable(record)),
         Some(Err(_)) => return Err(client.lost("broke off")),
         None => return Err(client.lost("did not answer in time")),
     };
@@ -175,11 +180,11 @@ async fn serve(switched: OnUpgrade, stream: ServerStream, stop: &CancellationTok
         () = to_client(&mut sink, from) => {}
         () = stop.cancelled() => {}
     }
-    // It may be gone.
+    // The client may be gone.
     let _ = timeout(GOODBYE, sink.close()).await;
 }
 
-/// Up to the end of the client. The end of what it tells the server is not its own.
+/// Passes on what the client sends, until the client is gone. A client that has closed the server's input still reads.
 async fn from_client(mut source: SplitStream<Client>, to: mpsc::Sender<Bytes>) {
     let mut to = Some(to);
     while let Ok(Some(Ok(message))) = timeout(SILENCE, source.next()).await {
@@ -203,14 +208,14 @@ async fn from_client(mut source: SplitStream<Client>, to: mpsc::Sender<Bytes>) {
     }
 }
 
-/// Up to the end of the server.
+/// Passes on what the server writes, until its end.
 async fn to_client(sink: &mut SplitSink<Client, Message>, mut from: Incoming) {
     let mut ping = interval(PING_EVERY);
     loop {
         let message = tokio::select! {
             frame = from.frame() => match frame {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => of_server(&data),
+                    Ok(data) => server_message(&data),
                     Err(_) => continue,
                 },
                 Some(Err(_)) | None => return,
@@ -223,23 +228,19 @@ async fn to_client(sink: &mut SplitSink<Client, Message>, mut from: Incoming) {
     }
 }
 
-fn of_server(data: &Bytes) -> Message {
+/// A message of the WebSocket with bytes of the server.
+fn server_message(data: &Bytes) -> Message {
     let mut message = BytesMut::with_capacity(data.len() + 1);
     message.put_u8(FROM_SERVER);
     message.put_slice(data);
     Message::Binary(message.freeze())
 }
 
-/// What proves that this was understood; `None` for a request that is for no WebSocket of ours.
+/// The value of Sec-WebSocket-Accept; `None` for a request that is for no WebSocket of ours.
 fn accept_key(headers: &HeaderMap) -> Option<HeaderValue> {
     let is_ours = header_has(headers, &header::UPGRADE, "websocket")
         && header_has(headers, &header::SEC_WEBSOCKET_VERSION, "13")
         && header_has(headers, &header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL);
     let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| is_ours)?;
     HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok()
-}
-
-fn header_has(headers: &HeaderMap, name: &header::HeaderName, wanted: &str) -> bool {
-    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(wanted))
 }

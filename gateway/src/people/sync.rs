@@ -38,7 +38,7 @@ pub async fn sync(
     query: Result<Query<SyncQuery>, QueryRejection>,
     body: Body,
 ) -> Result<Json<SyncResponse>, ApiFailure> {
-    let query = match may_come(&gateway, &user, &namespace, &name, query).await {
+    let query = match check_request(&gateway, &user, &namespace, &name, query).await {
         Ok(query) => query,
         Err(failure) => {
             body::discard(body).await;
@@ -81,8 +81,8 @@ pub async fn sync(
     Ok(Json(SyncResponse { commit: query.commit.clone(), parts, received_at }))
 }
 
-/// What can be said before the body is read.
-async fn may_come(
+/// Checks the right and the query, before the body is read.
+async fn check_request(
     gateway: &GatewayState,
     user: &User,
     namespace: &str,

@@ -179,13 +179,13 @@ pub const SYNC: &str = "Examples:
 pub const SSH: &str = "Examples:
   kubectl yoi ssh alice                          # a shell in her tree
   kubectl yoi ssh alice -- make test             # word by word; a line of shell: -- sh -c 'make test | tail'
-  rsync -a alice.default.yoi:/work/out .         # with `kubectl yoi ssh-config` in ~/.ssh/config
+  rsync -a alice.default.yoi:/workspace/out .    # with `kubectl yoi ssh-config` in ~/.ssh/config
 
 Whoever runs Yoi allows it with the chart's value gateway.ssh, and the agent's image brings OpenSSH's server.";
 pub const SSH_CONFIG: &str = "Examples:
   kubectl yoi ssh-config > ~/.ssh/yoi.conf       # and once, as first line of ~/.ssh/config: Include yoi.conf
   kubectl yoi ssh-config alice -n team
-  code --remote ssh-remote+alice.default.yoi /work";
+  code --remote ssh-remote+alice.default.yoi /workspace";
 pub const HOST: &str = "Examples:
   kubectl yoi host check ann@build.example
   kubectl yoi host add ann@build.example:2222 --name build

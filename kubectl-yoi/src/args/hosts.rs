@@ -131,6 +131,14 @@ pub fn cache_folder() -> Option<PathBuf> {
     folder_of_person("XDG_CACHE_HOME", ".cache")
 }
 
+/// The files of `KUBECONFIG`, or the one in the person's home.
+pub fn kubeconfig_files() -> Vec<PathBuf> {
+    match std::env::var_os("KUBECONFIG").filter(|named| !named.is_empty()) {
+        Some(named) => std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).collect(),
+        None => std::env::home_dir().map(|home| home.join(".kube/config")).into_iter().collect(),
+    }
+}
+
 pub(super) fn folder_of_person(variable: &str, below_home: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     named.or_else(|| Some(std::env::home_dir()?.join(below_home)))

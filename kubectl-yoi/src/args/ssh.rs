@@ -145,7 +145,7 @@ mod tests {
         let parse = |words: &[String]| ClusterOptions::from_arg_matches(&command().get_matches_from(words)).unwrap();
         let given = given.map(str::to_owned);
         assert_eq!(parse(&given).words(), given);
-        // Every flag of this kind is among them: one that is added and forgotten here fails the lines above no more than this.
+        // A new flag must be added to `given`, in which --as-group stands twice.
         let flags = command().get_arguments().filter(|arg| !arg.is_hide_set() && arg.get_long().is_some()).count();
         assert_eq!(flags, given.len() - 1);
     }

@@ -19,7 +19,9 @@ use crate::cluster::Cluster;
 use crate::error::{Error, RefusalKind};
 use crate::show;
 use client::Client;
+pub use client::this_program;
 use folder::PersonFolder;
+pub use folder::private_folder;
 
 pub async fn ssh(cluster: &Cluster, options: &ClusterOptions, args: &SshOptions) -> Result<(), Error> {
     let folder = PersonFolder::open(&args.folder)?;

@@ -11,12 +11,12 @@ use driver::{Driver, Machine};
 
 const ALL: [VmDriver; 3] = [VmDriver::Lima, VmDriver::Colima, VmDriver::Wsl];
 
-/// What a line was about.
+/// A machine in answers.
 #[derive(Debug, Serialize)]
-struct VmResult {
-    name: String,
-    driver: &'static str,
-    state: &'static str,
+struct VmResult<'a> {
+    name: &'a str,
+    driver: &'a str,
+    state: &'a str,
 }
 
 pub async fn vm(output: Option<OutputFormat>, command: &VmCommand) -> Result<(), Error> {
@@ -35,7 +35,7 @@ async fn up(output: Option<OutputFormat>, args: &VmUpOptions) -> Result<(), Erro
         there => driver.start(&name, there.is_some(), args).await?,
     }
     let sentence = format!("{name} runs with {}\n{}", driver.title(), driver.next(&name));
-    show::object(output, &VmResult { name: name.clone(), driver: driver.title(), state: "Running" }, &name, &sentence)
+    show::object(output, &VmResult { name: &name, driver: driver.title(), state: "Running" }, &name, &sentence)
 }
 
 async fn down(output: Option<OutputFormat>, args: &VmDownOptions) -> Result<(), Error> {
@@ -59,7 +59,7 @@ async fn down(output: Option<OutputFormat>, args: &VmDownOptions) -> Result<(), 
             ),
         )
     };
-    show::object(output, &VmResult { name: name.clone(), driver: driver.title(), state }, &name, &sentence)
+    show::object(output, &VmResult { name: &name, driver: driver.title(), state }, &name, &sentence)
 }
 
 async fn ls(output: Option<OutputFormat>) -> Result<(), Error> {
@@ -67,13 +67,8 @@ async fn ls(output: Option<OutputFormat>) -> Result<(), Error> {
     for driver in installed().await {
         machines.extend(driver.machines().await?.into_iter().map(|machine| (driver.title(), machine)));
     }
-    #[derive(Serialize)]
-    struct Row<'a> {
-        name: &'a str,
-        driver: &'a str,
-        state: &'a str,
-    }
-    let rows: Vec<Row<'_>> = machines.iter().map(|(driver, machine)| Row { name: &machine.name, driver, state: &machine.state }).collect();
+    let rows: Vec<VmResult<'_>> =
+        machines.iter().map(|(driver, machine)| VmResult { name: &machine.name, driver, state: &machine.state }).collect();
     show::objects(
         output,
         &rows,

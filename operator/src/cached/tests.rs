@@ -10,7 +10,7 @@ fn object<K: DeserializeOwned>(value: &Value) -> K {
 }
 
 /// What plans read of any metadata.
-fn read() -> Value {
+fn read_metadata() -> Value {
     json!({
         "name": "a-session", "namespace": "team", "uid": "0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0001", "resourceVersion": "123456",
         "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-02T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection", "yoi.dev/operator"],
@@ -23,8 +23,8 @@ fn read() -> Value {
 }
 
 /// The same as the API server gives it.
-fn metadata() -> Value {
-    let mut whole = read();
+fn full_metadata() -> Value {
+    let mut whole = read_metadata();
     whole["labels"]["app.kubernetes.io/name"] = json!("x");
     whole["annotations"]["pv.kubernetes.io/bind-completed"] = json!("yes");
     whole["generation"] = json!(7);
@@ -33,11 +33,11 @@ fn metadata() -> Value {
 
 #[test]
 fn a_claim_keeps_what_plans_read_and_one_that_is_warm_its_class_and_size_too() {
-    let mut claim = json!({"metadata": metadata(), "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeName": "pv", "volumeMode": "Filesystem",
+    let mut claim = json!({"metadata": full_metadata(), "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeName": "pv", "volumeMode": "Filesystem",
         "resources": {"requests": {"storage": "1Gi"}}}, "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
     let spec = json!({"volumeName": "pv", "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}});
     let observed = |claim: &Value| CachedClaim::from(object::<PersistentVolumeClaim>(claim)).observed();
-    let mut kept = json!({"metadata": read(), "spec": spec, "status": {"phase": "Bound"}});
+    let mut kept = json!({"metadata": read_metadata(), "spec": spec, "status": {"phase": "Bound"}});
     assert_eq!(observed(&claim), object(&kept));
     for object in [&mut claim, &mut kept] {
         object["metadata"]["labels"].as_object_mut().unwrap().remove("yoi.dev/warm");
@@ -52,10 +52,10 @@ fn a_claim_keeps_what_plans_read_and_one_that_is_warm_its_class_and_size_too() {
 fn a_volume_keeps_its_claim_its_tree_its_nodes_and_its_policy() {
     let nodes = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}});
     let claim = json!({"namespace": "team", "name": "a-session", "uid": "0d5c6d1e-7f0c-4b55-9a52-6c2f8f5b0001"});
-    let kept = json!({"metadata": read(), "spec": {"claimRef": claim, "csi": {"driver": "yoi.dev", "volumeHandle": "not a UID"}, "nodeAffinity": nodes,
+    let kept = json!({"metadata": read_metadata(), "spec": {"claimRef": claim, "csi": {"driver": "yoi.dev", "volumeHandle": "not a UID"}, "nodeAffinity": nodes,
         "persistentVolumeReclaimPolicy": "Retain"}});
     let mut whole = kept.clone();
-    whole["metadata"] = metadata();
+    whole["metadata"] = full_metadata();
     whole["spec"]["capacity"] = json!({"storage": "1Gi"});
     whole["spec"]["claimRef"]["resourceVersion"] = json!("7");
     whole["spec"]["csi"]["volumeAttributes"] = json!({"a": "b"});
@@ -68,9 +68,9 @@ fn a_volume_keeps_its_claim_its_tree_its_nodes_and_its_policy() {
 #[test]
 fn a_manifest_keeps_its_text_byte_by_byte() {
     let text = "{\"agent\":{\"uid\":\"u\"},\"gateway\":{\"ca\":\"---\\n,\"},\"task\":\"\u{e9}, \\\"\"}\n";
-    let kept = json!({"metadata": read(), "data": {"manifest.json": text, "other": ""}});
+    let kept = json!({"metadata": read_metadata(), "data": {"manifest.json": text, "other": ""}});
     let mut whole = kept.clone();
-    whole["metadata"] = metadata();
+    whole["metadata"] = full_metadata();
     whole["immutable"] = json!(true);
     assert_eq!(CachedManifest::from(object::<ConfigMap>(&whole)).observed(), object(&kept));
 }
@@ -85,5 +85,5 @@ fn a_pod_is_what_it_is_to_plans() {
     };
     // It has no equality.
     let text = |pod: ObservedPod| format!("{pod:?}");
-    assert_eq!(text(CachedPod::from(pod(metadata())).observed()), text(ObservedPod::from(pod(read()))));
+    assert_eq!(text(CachedPod::from(pod(full_metadata())).observed()), text(ObservedPod::from(pod(read_metadata()))));
 }

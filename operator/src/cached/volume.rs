@@ -9,8 +9,7 @@ use super::uid::Uid;
 pub struct CachedVolume {
     pub(crate) metadata: CachedMetadata,
     claim: Option<Claim>,
-    driver: Option<Text>,
-    handle: Option<Uid>,
+    csi: Option<Csi>,
     reclaim_policy: Option<Text>,
     nodes: Option<Box<VolumeNodeAffinity>>,
 }
@@ -22,6 +21,13 @@ struct Claim {
     uid: Option<Uid>,
 }
 
+#[derive(Clone, Debug)]
+struct Csi {
+    driver: Text,
+    /// Of a tree it is a UID.
+    handle: Uid,
+}
+
 impl From<PersistentVolume> for CachedVolume {
     fn from(volume: PersistentVolume) -> Self {
         let spec = volume.spec.unwrap_or_default();
@@ -30,11 +36,11 @@ impl From<PersistentVolume> for CachedVolume {
             name: claim.name.as_deref().map(Text::from),
             uid: claim.uid.as_deref().map(Uid::from),
         };
+        let csi = |csi: CSIPersistentVolumeSource| Csi { driver: csi.driver.as_str().into(), handle: csi.volume_handle.as_str().into() };
         CachedVolume {
             metadata: volume.metadata.into(),
             claim: spec.claim_ref.map(claim),
-            driver: spec.csi.as_ref().map(|csi| csi.driver.as_str().into()),
-            handle: spec.csi.map(|csi| csi.volume_handle.as_str().into()),
+            csi: spec.csi.map(csi),
             reclaim_policy: spec.persistent_volume_reclaim_policy.as_deref().map(Text::from),
             nodes: spec.node_affinity.map(Box::new),
         }
@@ -51,14 +57,14 @@ impl CachedVolume {
             uid: claim.uid.as_ref().map(Uid::to_string),
             ..ObjectReference::default()
         };
-        let csi = |driver: String| CSIPersistentVolumeSource {
-            driver,
-            volume_handle: self.handle.as_ref().map(Uid::to_string).unwrap_or_default(),
+        let csi = |csi: &Csi| CSIPersistentVolumeSource {
+            driver: csi.driver.to_string(),
+            volume_handle: csi.handle.to_string(),
             ..CSIPersistentVolumeSource::default()
         };
         let spec = PersistentVolumeSpec {
             claim_ref: self.claim.as_ref().map(claim),
-            csi: text(&self.driver).map(csi),
+            csi: self.csi.as_ref().map(csi),
             node_affinity: self.nodes.as_deref().cloned(),
             persistent_volume_reclaim_policy: text(&self.reclaim_policy),
             ..PersistentVolumeSpec::default()

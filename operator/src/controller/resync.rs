@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
-use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use tokio::time::{MissedTickBehavior, interval};
+use yoi_plan::meta;
 use yoi_watch_cache::Queued;
 
 use super::{Context, Reconciled};
@@ -27,9 +27,10 @@ pub(super) fn resync<K: Reconciled>(context: Arc<Context>) -> impl Stream<Item =
         let context = Arc::clone(&context);
         async move {
             ticks.tick().await;
-            let all = K::all(&context.caches).into_iter().map(|object| (object.namespace().unwrap_or_default(), object.name_any()));
-            let due = all.filter(|(namespace, name)| slice_of(namespace, name) == slice);
-            let due: Vec<_> = due.map(|(namespace, name)| ObjectRef::new(&name).within(&namespace)).collect();
+            let all = K::all(&context.caches);
+            let names = all.iter().map(|object| (meta::namespace(object.meta()), meta::name(object.meta())));
+            let due = names.filter(|(namespace, name)| slice_of(namespace, name) == slice);
+            let due: Vec<_> = due.map(|(namespace, name)| ObjectRef::new(name).within(namespace)).collect();
             Some((stream::iter(due), (ticks, (slice + 1) % SLICES)))
         }
     });

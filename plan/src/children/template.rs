@@ -2,9 +2,10 @@
 
 use yoi_crds::YoiPodSpec;
 use yoi_crds::pod::{Subagent, SubagentMode};
-use yoi_wire::hub::{Refusal, RefusalReason};
+use yoi_wire::hub::Refusal;
 use yoi_wire::policy::Rule;
 
+use super::invalid;
 use crate::duration;
 
 /// The longest instruction of an agent.
@@ -19,7 +20,6 @@ const WRITING: [&str; 5] = ["Command", "Edit", "Shell", "ShellStop", "Write"];
 /// # Errors
 /// `Invalid`: there is no such template, or it leaves nothing that the child may do.
 pub(super) fn narrow(spec: &mut YoiPodSpec, template: &str) -> Result<(), Refusal> {
-    let invalid = |message: String| Refusal { reason: RefusalReason::Invalid, message };
     let Some(builtin) = spec.agent.builtin.as_mut() else {
         return Err(invalid("templates are of built-in agents, and this one is a program: leave template out".to_owned()));
     };
@@ -40,7 +40,6 @@ pub(super) fn narrow(spec: &mut YoiPodSpec, template: &str) -> Result<(), Refusa
     }
     let closed: &[&str] = if *mode == Some(SubagentMode::Planning) { &WRITING } else { &[] };
     let tools: Vec<String> = tools.iter().filter(|tool| !closed.contains(&tool.as_str())).cloned().collect();
-    let nothing_left = || invalid(format!("the template {name} leaves none of the tools that the agent's policy allows"));
     let policy = spec.policy.get_or_insert_default();
     let has_tool = |rule: &&String| Rule::parse(rule).is_ok_and(|rule| tools.iter().any(|tool| tool == rule.tool.as_str()));
     // A call that a rule of `ask` matches is allowed by a person's yes. Of another tool it is not asked for, but refused.
@@ -53,7 +52,7 @@ pub(super) fn narrow(spec: &mut YoiPodSpec, template: &str) -> Result<(), Refusa
     policy.allow = if policy.allow.is_empty() { tools } else { policy.allow.iter().filter(has_tool).cloned().collect() };
     // An empty list allows everything.
     if policy.allow.is_empty() {
-        return Err(nothing_left());
+        return Err(invalid(format!("the template {name} leaves none of the tools that the agent's policy allows")));
     }
     let least = |own: Option<i64>, of_template: Option<i64>| own.into_iter().chain(of_template).min();
     let limits = &mut spec.limits;

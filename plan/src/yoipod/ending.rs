@@ -12,7 +12,7 @@ use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::pod::{EndedBy, EndedStatus};
 use yoi_crds::reason::{self, condition};
 
-use super::run::is_finished;
+use super::wanted::is_finished;
 use super::yoipod_input::YoiPodInput;
 use crate::conditions::{format_time, value_of};
 use crate::duration;

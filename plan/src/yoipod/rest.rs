@@ -12,7 +12,7 @@ use yoi_crds::name::annotation;
 use yoi_crds::pod::DesiredState;
 use yoi_wire::hub::ReportReason;
 
-use super::run::has_ended;
+use super::wanted::has_ended;
 use super::yoipod_input::YoiPodInput;
 use crate::observed_pod::ObservedPod;
 use crate::step::Step;

@@ -1,20 +1,20 @@
-//! Which Pod runs the agent: whether one is wanted, and whether the one that exists stays.
+//! Which Pod runs the agent: what makes it, and whether the one that exists stays.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::name::annotation;
-use yoi_crds::pod::{Completion, DesiredState, MOST_RUNS, ManifestRef, PodRef};
+use yoi_crds::pod::{MOST_RUNS, ManifestRef, PodRef};
 use yoi_crds::reason::{self, condition};
-use yoi_crds::{AgentWorkspace, YoiPod};
 
 use super::acceptance::Accepted;
-use super::ending::lifetime_is_over;
 use super::placement::Placement;
 use super::session::SessionPlan;
+use super::wanted::is_wanted;
 use super::yoipod_input::YoiPodInput;
-use super::{assets, create, loan, loan_is_over, lost_tree, pod_spec, policy_valid, reader, rest, session, yoipod_conditions};
+use super::{assets, create, loan, lost_tree, pod_spec, policy_valid, reader, rest, session};
 use crate::conditions::value_of;
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
@@ -156,53 +156,6 @@ fn volume_run_generation(input: &YoiPodInput<'_>) -> Option<i64> {
     let (report, pod) = (input.before.report.as_ref()?, input.before.pod.as_ref()?);
     // The report is about the volume that this Pod mounts, and no agent may bring its successor to the end of the numbers.
     report.volume_run_generation.filter(|seen| report.pod_uid == pod.uid && (0..MOST_RUNS).contains(seen))
-}
-
-/// Whether the agent has done its task and is to stop then: no Pod follows, although `desiredState` is Running.
-#[must_use]
-pub fn is_finished(yoipod: &YoiPod) -> bool {
-    yoipod.spec.completion == Completion::Stop && yoipod_conditions::is_task_done(yoipod)
-}
-
-/// Whether nothing is to run the agent any more: its task is done, or its lifetime or its loan is over.
-pub(crate) fn has_ended(yoipod: &YoiPod) -> bool {
-    is_finished(yoipod) || lifetime_is_over(yoipod) || loan_is_over(yoipod)
-}
-
-/// Whether somebody has stopped the agent.
-pub(crate) fn is_stopped_for_good(yoipod: &YoiPod) -> bool {
-    yoipod.spec.desired_state == DesiredState::Stopped
-}
-
-/// The command after which an agent that has done its task and has `completion: Stop` goes on: it starts, and waits for messages.
-#[must_use]
-pub fn keep_command(namespace: &str, name: &str) -> String {
-    format!(
-        r#"kubectl patch yoipod {name} -n {namespace} --type merge -p '{{"spec":{{"completion":"Keep","push":null,"desiredState":"Running"}}}}'"#
-    )
-}
-
-/// Whether nothing is to run the agent, and nothing will until somebody changes its spec or, when it rests, wakes it. Meanwhile a reader shows what it has done.
-#[must_use]
-pub fn is_stopped(yoipod: &YoiPod) -> bool {
-    let rests = match yoipod.spec.desired_state {
-        DesiredState::Stopped => true,
-        DesiredState::Running | DesiredState::Suspended => has_ended(yoipod) || rest::is_resting(yoipod),
-        DesiredState::Unknown => false,
-    };
-    rests && !meta::deleting(&yoipod.metadata)
-}
-
-fn is_wanted(input: &YoiPodInput<'_>, now: jiff::Timestamp) -> bool {
-    if loan::wants_no_pod(input, now) {
-        return false;
-    }
-    match input.yoipod.spec.desired_state {
-        DesiredState::Stopped => false,
-        // A spec of another version is not accepted: its Pod goes on, and no new one is made.
-        DesiredState::Unknown => true,
-        DesiredState::Running | DesiredState::Suspended => !has_ended(input.yoipod.get()) && !rest::wants_no_pod(input),
-    }
 }
 
 /// Keeps the Pod, or replaces it when it can no longer run the agent.

@@ -109,15 +109,15 @@ fn decide(input: &YoiPodInput<'_>, choice: Choice<'_>, settings: &Settings) -> S
 }
 
 /// Gives back a warm claim that was taken and whose node has no room for the Pod, with that Pod. A claim of its own follows. One that somebody has written
-/// into stays as it is, because that may be somebody's data; it is another agent's never more.
+/// into stays as it is, because that may be somebody's data; no other agent takes it.
 pub(super) fn give_back(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>) -> Option<SessionPlan> {
     let SessionClaim::Own(Some(claim)) = input.session_claim else { return None };
-    if let Some(written) = warm_session::written_into(input, claim, pod) {
+    if let Some(why) = warm_session::why_not_empty(input, claim, pod) {
         return Some(SessionPlan {
             steps: pod.delete().into_iter().collect(),
             claim_name: Some(names::session_claim(input.yoipod.name())),
             is_there: false,
-            cold: Some(format!("warm session claim {} is not used: {written}; a claim of its own is bound with its Pod", claim.name())),
+            cold: Some(format!("warm session claim {} is not used: {why}; a claim of its own is bound with its Pod", claim.name())),
         });
     }
     let node = warm_session::node_without_room(input, claim, pod)?;

@@ -1,7 +1,6 @@
 //! Which warm session claim an agent takes. Its volume binds the Pod to a node, so all that speaks against that node is looked at before.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-
 use yoi_wire::hub::ReportReason;
 
 use super::acceptance::Accepted;
@@ -85,15 +84,15 @@ pub(super) fn may_be_given_back(input: &YoiPodInput<'_>, claim: Stored<'_, Persi
 }
 
 /// What the runtime says of a warm claim into which somebody has written before the agent took it; `None` when nobody has, as far as is known.
-pub(super) fn written_into(
+pub(super) fn why_not_empty(
     input: &YoiPodInput<'_>,
     claim: Stored<'_, PersistentVolumeClaim>,
     pod: Stored<'_, ObservedPod>,
 ) -> Option<String> {
     let report = input.before.report.as_ref().filter(|report| report.pod_uid == pod.uid().as_str())?;
-    let is_written = report.reason == ReportReason::SessionNotEmpty && names::is_warm_claim(claim.name());
+    let is_not_empty = report.reason == ReportReason::SessionNotEmpty && names::is_warm_claim(claim.name());
     // A condition has room for 1,024 characters.
-    is_written.then(|| report.message.chars().take(MOST_MESSAGE).collect())
+    is_not_empty.then(|| report.message.chars().take(MOST_MESSAGE).collect())
 }
 
 /// In the scheduler's words, why the Pod does not get a node with this claim; `None` for a Pod that has one or waits for its first look, and for a claim

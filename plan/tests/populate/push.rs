@@ -83,7 +83,7 @@ fn commits_come_onto_a_new_branch_and_the_token_is_nowhere_else() {
 }
 
 /// The paths that were asked of the project's server since `from` requests, and whether a user was given.
-fn asked(site: &Site, from: usize) -> Vec<String> {
+fn requests_since(site: &Site, from: usize) -> Vec<String> {
     let requests = site.server.requests();
     requests[from..].iter().filter(|request| !request.contains("/v1/push")).map(|request| request.replace("/private/p.git/", "")).collect()
 }
@@ -98,7 +98,7 @@ fn a_push_takes_what_git_push_takes_when_the_bundle_holds_the_base_and_a_branch_
     let commit = agent.write("src/f1.txt", "changed").write("copy/f2.txt", "2\n".repeat(50)).commit("mine");
     site.server.answer_pushers(200, agent.sound_answer());
     assert_eq!(site.pusher("yoi/a").expect_pushed(), format!("{commit} - 0"));
-    assert_eq!(asked(&site, 0), ONE_CONNECTION);
+    assert_eq!(requests_since(&site, 0), ONE_CONNECTION);
     site.project.git(&["fsck", "--strict"]);
     // The branch goes on while the project does, too.
     site.project.write("other", "1").commit("the project's");
@@ -107,7 +107,7 @@ fn a_push_takes_what_git_push_takes_when_the_bundle_holds_the_base_and_a_branch_
     site.server.answer_pushers(200, agent.sound_answer());
     let before = site.server.requests().len();
     assert_eq!(pod("yoi/a").expect_pushed(), format!("{next} {commit} 0"));
-    assert_eq!(asked(&site, before), ONE_CONNECTION);
+    assert_eq!(requests_since(&site, before), ONE_CONNECTION);
     // With a lease it goes back.
     agent.git(&["reset", "--quiet", "--hard", &agent.base]);
     let other = agent.write("src/f3.txt", "another").commit("instead");

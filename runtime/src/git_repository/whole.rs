@@ -4,7 +4,7 @@ use super::untracked::stdin_of;
 use super::{GitError, GitRepository, GitStream, MAX_ANSWER_BYTES, run, succeeded};
 
 /// Bytes of a list of commits, and of one of what they change.
-const MAX_LIST_BYTES: usize = 8 << 20;
+const MAX_COMMIT_LIST_BYTES: usize = 8 << 20;
 
 impl GitRepository<'_> {
     /// Every object of the commits from `base` to `commit`, and of the base its commit and each folder on the way to what they change: a line for each, as
@@ -16,14 +16,14 @@ impl GitRepository<'_> {
     /// git fails.
     pub async fn whole_objects(&self, commit: &str, base: &str) -> Result<Option<Vec<u8>>, GitError> {
         let since = format!("^{base}");
-        let commits = self.git(&["rev-list", "--format=%T %P", commit, &since, "--"], MAX_LIST_BYTES).await?;
+        let commits = self.git(&["rev-list", "--format=%T %P", commit, &since, "--"], MAX_COMMIT_LIST_BYTES).await?;
         let Some(commits) = (!commits.truncated).then(|| Commits::parse(&commits.stdout)).flatten() else { return Ok(None) };
         if !commits.parents.iter().all(|parent| parent == base || commits.hashes.contains(parent)) {
             return Ok(None);
         }
         let names = stdin_of(commits.hashes.iter().flat_map(|hash| [hash.as_bytes(), b"\n"])).map_err(GitError::Run)?;
         let args = ["diff-tree", "--stdin", "-r", "-t", "-m", "--root", "--raw", "--no-abbrev", "--no-renames"];
-        let changes = succeeded(args[0], run(self.processes, &self.at, &args, &self.env, names, MAX_LIST_BYTES).await?)?;
+        let changes = succeeded(args[0], run(self.processes, &self.at, &args, &self.env, names, MAX_COMMIT_LIST_BYTES).await?)?;
         if changes.truncated {
             return Ok(None);
         }
@@ -44,8 +44,7 @@ impl GitRepository<'_> {
     pub fn pack_objects(self, packing: &[&str], objects: &[u8]) -> Result<GitStream, GitError> {
         let list = stdin_of(std::iter::once(objects)).map_err(GitError::Run)?;
         let args = [packing, &["pack-objects", "--stdout", "--delta-base-offset", "--quiet"]].concat();
-        let (process, stdout) = self.start_with_stdin(&args, list)?;
-        Ok(GitStream { process, stdout, _folder: self.folder })
+        self.stream_with_stdin(&args, list)
     }
 }
 

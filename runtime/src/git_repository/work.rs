@@ -59,7 +59,6 @@ impl GitRepository<'_> {
         let not = base.map(|base| format!("--not\n{base}\n")).unwrap_or_default();
         let wanted = stdin_of([commit.as_bytes(), b"\n", not.as_bytes()].into_iter()).map_err(GitError::Run)?;
         let args = [packing, &["pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet"]].concat();
-        let (process, stdout) = self.start_with_stdin(&args, wanted)?;
-        Ok(GitStream { process, stdout, _folder: self.folder })
+        self.stream_with_stdin(&args, wanted)
     }
 }

@@ -1,4 +1,4 @@
-//! A person's way into the Pod: what a client has to know, and the stream of one server.
+//! A person's SSH connection to the Pod: what a client has to know, and the stream of one server.
 //!
 //! # Guarantees
 //! * The log says who comes before the server starts, and that it has ended unless the runtime ends with it.
@@ -17,8 +17,9 @@ use futures::{StreamExt, stream};
 use http::{HeaderMap, StatusCode, header};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use yoi_engine::error_text::error_text;
 use yoi_wire::hub::RefusalReason;
@@ -26,13 +27,13 @@ use yoi_wire::ssh::{SshEnd, SshEntry, SshQuery, is_public_key};
 
 use super::control::user_of;
 use super::{AgentState, ReadState, refuse};
-use crate::ssh::{SshError, words};
+use crate::ssh::{Reserved, SshError, SshServer, stderr_text};
 
 /// Bytes that are read of a server at once.
 const PIECE: usize = 32 << 10;
 /// Pieces that wait for the gateway.
 const WAITING: usize = 4;
-/// How long a server may take to end after its last word, and the log to take the entry of its end.
+/// How long a server may take to end after its last byte, and the log to take the entry of its end.
 const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) async fn host(State((_, agent)): State<(ReadState, AgentState)>) -> Response {
@@ -56,58 +57,81 @@ pub(super) async fn serve(
         Ok(reserved) => reserved,
         Err(error) => return refused(&error),
     };
-    let id = Uuid::new_v4();
-    let entry = SshEntry { id: id.to_string(), user, ended: None };
-    let session = agent.open_session.borrow().clone();
-    let recorded = match &session {
-        Some(session) => session.record(entry.body()).await,
-        None => false,
-    };
-    let Some(session) = session.filter(|_| recorded) else {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open");
-    };
-    let begun = Instant::now();
-    let started = reserved.start(id, &key).await;
-    let (sender, receiver) = mpsc::channel(WAITING);
-    let response = match &started {
-        Ok(_) => {
-            let pieces =
-                stream::unfold(receiver, |mut receiver| async { Some((Ok::<Bytes, Infallible>(receiver.recv().await?), receiver)) });
-            ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(pieces)).into_response()
-        }
-        Err(error) => refused(error),
-    };
+    let (head, response) = oneshot::channel();
+    let connection = Connection { agent, stop: read_state.stop, reserved, user, key };
     // In a task of its own: it goes on when the request is dropped, up to the entry of the end.
-    tokio::spawn(async move {
-        let killed = match started {
-            Ok(mut server) => {
-                let (input, output, errors) = server.process.take_pipes();
-                let has_ended = tokio::select! {
-                    // The connection is over, or nobody is there any more.
-                    () = write(body, input) => false,
-                    () = read(output, &sender) => true,
-                    () = say(errors, id) => false,
-                    () = sender.closed() => false,
-                    () = read_state.stop.cancelled() => false,
-                };
-                if has_ended {
-                    // Its own processes are nothing that was left.
-                    let _ = timeout(GRACE, server.process.wait()).await;
-                }
-                let killed = tokio::task::spawn_blocking(move || server.process.kill_tree()).await;
-                killed.unwrap_or_default()
+    tokio::spawn(connection.serve(body, head));
+    let ended = |_| refuse(StatusCode::INTERNAL_SERVER_ERROR, RefusalReason::ReceiverFailed, "the SSH connection ended before it began");
+    response.await.unwrap_or_else(ended)
+}
+
+/// One connection, before its server is started.
+struct Connection {
+    agent: AgentState,
+    stop: CancellationToken,
+    reserved: Reserved,
+    user: String,
+    key: String,
+}
+
+impl Connection {
+    /// From the entry of the begin to that of the end. `head` gets the response.
+    async fn serve(self, body: Body, head: oneshot::Sender<Response>) {
+        let Self { agent, stop, reserved, user, key } = self;
+        let id = Uuid::new_v4();
+        let entry = SshEntry { id: id.to_string(), user, ended: None };
+        let session = agent.open_session.borrow().clone();
+        let recorded = match &session {
+            Some(session) => session.record(entry.body()).await,
+            None => false,
+        };
+        let Some(session) = session.filter(|_| recorded) else {
+            let _ = head.send(refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open"));
+            return;
+        };
+        let begun = Instant::now();
+        let started = reserved.start(id, &key).await;
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let response = match &started {
+            Ok(_) => {
+                let pieces =
+                    stream::unfold(receiver, |mut receiver| async { Some((Ok::<Bytes, Infallible>(receiver.recv().await?), receiver)) });
+                ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(pieces)).into_response()
             }
+            Err(error) => refused(error),
+        };
+        // When nobody waits for the response any more, it is dropped with the receiver, and so the server ends at once.
+        let _ = head.send(response);
+        let killed = match started {
+            Ok(server) => run(server, id, body, &sender, &stop).await,
             Err(_) => 0,
         };
         agent.ssh.forget(id).await;
         let ended = Some(SshEnd { seconds: begun.elapsed().as_secs(), killed });
         if !matches!(timeout(GRACE, session.record(SshEntry { ended, ..entry }.body())).await, Ok(true)) {
-            tracing::warn!(%id, "the end of a person's way in is not in the log");
+            tracing::warn!(%id, "the end of an SSH connection is not in the session log");
         }
         // The request is under way until then, so that the agent does not go to rest before.
         drop(sender);
-    });
-    response
+    }
+}
+
+/// Passes the bytes of both directions on, up to the end of the server. Returns how many processes were left and were ended with it.
+async fn run(mut server: SshServer, id: Uuid, body: Body, sender: &mpsc::Sender<Bytes>, stop: &CancellationToken) -> usize {
+    let (input, output, errors) = server.process.take_pipes();
+    let has_ended = tokio::select! {
+        // The connection is over, or nobody is there any more.
+        () = write(body, input) => false,
+        () = read(output, sender) => true,
+        () = log_stderr(errors, id) => false,
+        () = sender.closed() => false,
+        () = stop.cancelled() => false,
+    };
+    if has_ended {
+        // Its own processes are nothing that was left.
+        let _ = timeout(GRACE, server.process.wait()).await;
+    }
+    tokio::task::spawn_blocking(move || server.process.kill_tree()).await.unwrap_or_default()
 }
 
 /// From the person to the server. It resolves when the person is gone, and not when they have said all.
@@ -137,9 +161,9 @@ async fn read(output: Option<ChildStdout>, sender: &mpsc::Sender<Bytes>) {
     }
 }
 
-/// What the server says of itself is for whoever runs the agent.
-async fn say(errors: Option<tokio::process::ChildStderr>, id: Uuid) {
-    let said = words(errors).await;
+/// Logs what the server writes on standard error, which is for whoever runs the agent. It never resolves.
+async fn log_stderr(errors: Option<tokio::process::ChildStderr>, id: Uuid) {
+    let said = stderr_text(errors).await;
     if !said.is_empty() {
         tracing::warn!(%id, said, "OpenSSH's server");
     }

@@ -173,7 +173,7 @@ async fn nobody_comes_in_with_another_key_and_who_leaves_in_the_middle_leaves_no
     }
     let (status, body) = harness.gateway.request_as("ann", "POST", &path(&key), "").await;
     let refusal: Refusal = serde_json::from_slice(&body).unwrap();
-    assert!(status == StatusCode::TOO_MANY_REQUESTS && refusal.message.contains("leave one"), "{refusal:?}");
+    assert!(status == StatusCode::TOO_MANY_REQUESTS && refusal.message.contains("close one"), "{refusal:?}");
     drop(open);
     harness
         .wait_until("the end of all", |entries| ways_in(entries).iter().filter(|way| way.ended.is_some()).count() == MAX_SERVERS + 1)

@@ -1,4 +1,4 @@
-//! Every path as a program's hook tells it: of each program in its own words, through the runtime's socket, to the one door.
+//! Every path as a program's hook sends it: in the format of each program, through the runtime's socket, to the gate of all tools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::subjects::RuntimeTools;
 
 const TOKEN: &str = "token";
 
-/// The calls of a run, as far as they are decided about.
-struct Decided(ToolGate);
+/// Decides about the calls of a run, and runs none.
+struct GateOnly(ToolGate);
 
-impl ProgramCalls for Decided {
+impl ProgramCalls for GateOnly {
     fn call_starts(&self, call: ToolCall, _wait_seconds: u64) -> BoxFuture<'_, Result<(), String>> {
         let decided = match self.0.begin(&call, CallFrom::Hook) {
             Decision::Allow => Ok(()),
@@ -66,18 +66,18 @@ impl HookedRun {
         let gate = RuntimeTools::gate(&fixture.tree(), &ToolPolicy { allow: vec![rules], ..ToolPolicy::default() });
         let folder = tempfile::tempdir().unwrap();
         let socket = ProgramSocket::serve(BoundSocket::bind(&folder.path().join("run")).unwrap()).unwrap();
-        let grant = socket.allow(TOKEN, Arc::new(Decided(gate)));
+        let grant = socket.allow(TOKEN, Arc::new(GateOnly(gate)));
         let end = ProgramEnd { socket: socket.path().to_owned(), token: TOKEN.to_owned() };
         Self { fixture, end, _socket: socket, _grant: grant, _folder: folder }
     }
 
     /// What the program's model reads of a refusal.
-    async fn refusal(&self, told: &Value) -> Option<String> {
+    async fn refusal(&self, call: &Value) -> Option<String> {
         let args = HookArgs { moment: HookMoment::Before, wait: 0, end: self.end.clone() };
-        match run(&args, told.to_string().as_bytes()).await {
+        match run(&args, call.to_string().as_bytes()).await {
             Ok(()) => None,
             Err(HookError::Refused(message)) => Some(message),
-            Err(error) => panic!("the hook did not end well: {error}: {:.300}", told.to_string()),
+            Err(error) => panic!("the hook did not end well: {error}: {:.300}", call.to_string()),
         }
     }
 }
@@ -85,8 +85,8 @@ impl HookedRun {
 /// No path that the system opens is as long. Longer texts are not looked through for JSON.
 const LONGEST_IN_JSON: usize = 32 << 10;
 
-/// What the programs tell their hooks of a call with this path.
-fn told(path: &str) -> Vec<Value> {
+/// The calls with this path, as the programs write them to their hooks.
+fn calls_with(path: &str) -> Vec<Value> {
     let mut calls = vec![
         json!({"tool_name": "Read", "tool_use_id": "1", "tool_input": {"file_path": path}}),
         json!({"tool_name": "Edit", "tool_use_id": "2", "tool_input": {"file_path": path, "old_string": "e", "new_string": "E"}}),
@@ -107,7 +107,7 @@ fn told(path: &str) -> Vec<Value> {
 async fn check_promises(input: &Input) -> Result<usize, String> {
     let run = HookedRun::new();
     let path = input.path(&run.fixture);
-    let calls = told(&path);
+    let calls = calls_with(&path);
     for call in &calls {
         let refusal = run.refusal(call).await;
         let broken = |what: &str| Err(format!("{:?} {:.200}: {what} ({refusal:?})", input.kind, call.to_string()));

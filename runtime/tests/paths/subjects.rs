@@ -54,7 +54,7 @@ impl RuntimeTools {
         Self { gate: Self::gate(tree, &ToolPolicy::default()), runtime, from }
     }
 
-    /// The door to them.
+    /// The gate of the same tools, under this policy.
     pub fn gate(tree: &Path, policy: &ToolPolicy) -> ToolGate {
         let shell = Shell::new(Arc::new(ProcessSupervisor::new(tree.to_owned(), "a", &[])));
         let unused_gateway = Dial {

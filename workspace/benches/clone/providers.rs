@@ -150,11 +150,11 @@ fn first_status(disks: &Disks, samples: usize, table: &mut Table) {
     table.head("The first git status in a new tree of 57,000 files");
     for (way, times) in &taken {
         let name = way.name();
-        let (first, warm) = (&times.first, &times.warm);
+        let FirstStatus { read_ahead, first, second, without, warm } = times;
         table.over(&format!("{name}: first git status after the node's read-ahead, over warm in the base"), first, warm, Some(1.3));
-        table.over(&format!("{name}: first git status over warm in the base"), &times.without, warm, None);
-        table.over(&format!("{name}: the node's read-ahead of a new tree, over that git status"), &times.read_ahead, &times.without, None);
-        table.over(&format!("{name}: second git status over warm in the base"), &times.second, &times.warm, None);
+        table.over(&format!("{name}: first git status over warm in the base"), without, warm, None);
+        table.over(&format!("{name}: the node's read-ahead of a new tree, over that git status"), read_ahead, without, None);
+        table.over(&format!("{name}: second git status over warm in the base"), second, warm, None);
     }
 }
 

@@ -29,15 +29,11 @@ fn entry(mode: &str, object: &str) -> Option<Entry> {
 
 /// What git's settings say of this disk.
 pub(super) fn settings(git: &Git, windows_names: bool) -> Result<Disk, GitError> {
-    let is = |name: &str, otherwise: bool| -> Result<bool, GitError> {
-        let found = git.try_run(&["config", "--type=bool", "--get", name], &[])?;
-        Ok(if found.status.success() { found.stdout.starts_with(b"true") } else { otherwise })
-    };
     Ok(Disk {
-        modes: is("core.fileMode", true)?,
-        links: is("core.symlinks", true)?,
-        ignores_case: is("core.ignoreCase", false)?,
-        windows_names: windows_names || is("core.protectNTFS", false)?,
+        modes: git.bool_setting("core.fileMode", true)?,
+        links: git.bool_setting("core.symlinks", true)?,
+        ignores_case: git.bool_setting("core.ignoreCase", false)?,
+        windows_names: windows_names || git.bool_setting("core.protectNTFS", false)?,
     })
 }
 

@@ -19,7 +19,7 @@ pub const MOST_CHILDREN: usize = 4;
 
 /// What can die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mortal {
+pub enum Target {
     Operator,
     Gateway,
     Shim,
@@ -54,7 +54,7 @@ fn script() -> Value {
     let start = "at=$(uname -n); exec /tmp/witness \"$PWD\" \"${at%-*}\"";
     let lend = |n: usize| {
         let args = json!({ "name": child(n), "task": "keep watch", "share": [{ "path": "lent", "access": "Write" }] });
-        json!({ "when": { "lastUserContains": order(n) }, "repeat": true, "steps": [{ "toolCalls": [{ "tool": "SpawnPod", "args": args }] }, { "text": "Lent." }] })
+        json!({ "when": { "lastUserContains": request_to_lend(n) }, "repeat": true, "steps": [{ "toolCalls": [{ "tool": "SpawnPod", "args": args }] }, { "text": "Lent." }] })
     };
     let watch = json!({ "when": { "lastUserContains": "keep watch" }, "repeat": true, "steps": [
         { "toolCalls": [{ "tool": "Shell", "args": { "command": make } }] },
@@ -69,7 +69,7 @@ fn child(n: usize) -> String {
 }
 
 /// What the lead is sent, so that it lends.
-pub fn order(n: usize) -> String {
+pub fn request_to_lend(n: usize) -> String {
     format!("lend it to {}.", child(n))
 }
 
@@ -109,23 +109,23 @@ impl Scene {
     }
 
     /// Sends a signal to each process of it, and returns how many there were. With the signal 0 it only counts.
-    pub async fn signal(&self, mortal: Mortal, signal: &str) -> Result<usize> {
-        let component = match mortal {
-            Mortal::Operator => Component::Operator,
-            Mortal::Gateway => Component::Gateway,
-            Mortal::Shim => Component::Shim,
-            Mortal::Mounter => Component::Mounter,
-            Mortal::Kubelet => Component::Kubelet,
-            Mortal::RuntimeOf(_) => Component::Runtime,
+    pub async fn signal(&self, target: Target, signal: &str) -> Result<usize> {
+        let component = match target {
+            Target::Operator => Component::Operator,
+            Target::Gateway => Component::Gateway,
+            Target::Shim => Component::Shim,
+            Target::Mounter => Component::Mounter,
+            Target::Kubelet => Component::Kubelet,
+            Target::RuntimeOf(_) => Component::Runtime,
         };
-        let nodes: Vec<&Node> = match mortal {
-            Mortal::Operator | Mortal::Gateway => self.nodes.values().collect(),
-            Mortal::Shim | Mortal::Mounter | Mortal::Kubelet | Mortal::RuntimeOf(_) => vec![self.home()?],
+        let nodes: Vec<&Node> = match target {
+            Target::Operator | Target::Gateway => self.nodes.values().collect(),
+            Target::Shim | Target::Mounter | Target::Kubelet | Target::RuntimeOf(_) => vec![self.home()?],
         };
         let mut found = 0;
         for node in nodes {
             let mut pids = node.pids(component).await?;
-            if let Mortal::RuntimeOf(side) = mortal {
+            if let Target::RuntimeOf(side) = target {
                 pids = self.of_agent(node, &pids, side).await?;
             }
             node.signal(signal, &pids).await?;

@@ -1,6 +1,5 @@
 //! The sub-agents of one conversation: their start, their end, and what its log says of them.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,25 +9,20 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 use yoi_session::conversations as stored;
 use yoi_session::{Lock, Token};
 use yoi_wire::conversation::ConversationState;
-use yoi_wire::entry::{Body, CallFrom, RefusalClass};
-use yoi_wire::manifest::Task;
+use yoi_wire::entry::{Body, RefusalClass};
 use yoi_wire::subagent::{MAX_SUBAGENTS, SubagentTemplate};
 
-use super::narrowing::{TaskEnd, follow_policy, of_task, system_text};
+use super::narrowing::{TaskEnd, narrowed_parts};
 use super::{SubagentPool, TakenName, prepare_folder, record};
-use crate::conversation::RunSettings;
 use crate::decision::Refusal;
-use crate::driver::ConversationObserver;
 use crate::error_text::error_text;
 use crate::log_reads::blocking;
-use crate::policy::Policy;
 use crate::project::ProjectError;
 use crate::project::conversation::Conversation;
-use crate::project::parts::{ConversationKind, ConversationParts, SubagentSource};
+use crate::project::parts::{ConversationParts, SubagentSource};
 use crate::subagents::{SpawnError, SubagentRequest, SubagentResult, SubagentState, SubagentStatus, Subagents, entry_of, unknown};
 
 /// Those of a conversation that are remembered when they have ended.
@@ -183,53 +177,11 @@ impl ConversationSubagents {
         stop: &CancellationToken,
     ) -> Result<(Conversation, watch::Receiver<TaskEnd>), ProjectError> {
         let TakenName { name, volume, tokens } = taken;
-        let (parts, ended) = self.parts_of(template, status, task, tokens, stop)?;
+        let (parts, ended) = narrowed_parts(&self.0.parts, template, status, task, tokens, stop)?;
         let lock = stored::lock(&volume, &name);
         let of = name.clone();
         blocking(move || prepare_folder(&volume, &of, tokens)).await?;
         Ok((Conversation::start(&name, lock, &parts, stop.child_token()).await?, ended))
-    }
-
-    /// What it is started with: all that its conversation has, and no more of it than the template leaves.
-    fn parts_of(
-        &self,
-        template: &SubagentTemplate,
-        status: &SubagentStatus,
-        task: String,
-        used_before: u64,
-        stop: &CancellationToken,
-    ) -> Result<(ConversationParts, watch::Receiver<TaskEnd>), ProjectError> {
-        let parts = &self.0.parts;
-        let of_agent = parts.policy.borrow().clone();
-        let policy = Arc::new(Policy::new(&template.narrowed(of_agent.source()))?);
-        let only: BTreeSet<String> = status.tools.iter().cloned().collect();
-        let tools = parts.tools.for_subagent(only, template.mode);
-        tools.runner().set_policy(policy.clone());
-        let named_policy = policy.source().clone();
-        let (narrowed, policies) = watch::channel(policy);
-        tokio::spawn(follow_policy(parts.policy.clone(), template.clone(), narrowed, stop.clone()));
-        let (form, gate, text) = (parts.form_config.clone(), tools.clone(), system_text(template, status));
-        let (observe, (end, ended)) = (parts.observe.clone(), watch::channel(None));
-        let end = Arc::new(end);
-        let turns = [template.turns, template.mode.map(|mode| mode.steps())].into_iter().flatten();
-        let parts = ConversationParts {
-            kind: ConversationKind::Subagent { used_before, tokens: template.tokens },
-            subagents: None,
-            settings: RunSettings { turns_per_run: turns.fold(parts.settings.turns_per_run, u32::min), ..parts.settings },
-            observe: Arc::new(move |name: &str| -> Arc<dyn ConversationObserver> { Arc::new(of_task(observe(name), end.clone())) }),
-            form_config: Arc::new(move || {
-                let mut config = form();
-                config.tools = gate.offered(CallFrom::Model);
-                config.system.push(text.clone());
-                config
-            }),
-            tools,
-            policy: policies,
-            named_policy,
-            task: Some(Task { id: Uuid::now_v7().to_string(), text: task }),
-            ..parts.clone()
-        };
-        Ok((parts, ended))
     }
 
     /// Waits until it has done its task, or has to end, and records that.

@@ -11,6 +11,8 @@ use super::context::write_secret;
 use super::list;
 use super::ssh::Ssh;
 use crate::args::{HostConnectOptions, HostsFile, SshTarget, cache_folder};
+use crate::commands::pull::LOOK_AT_DISK;
+use crate::commands::ssh::private_folder;
 use crate::error::{Error, RefusalKind};
 use crate::show;
 
@@ -34,19 +36,14 @@ fn credentials_path(file: &HostsFile, name: &str) -> Result<PathBuf, Error> {
 
 pub fn keep_credentials(file: &HostsFile, name: &str, credentials: &Credentials) -> Result<(), Error> {
     let path = credentials_path(file, name)?;
-    let failed = |error| Error::local(format!("write {}", path.display()), error, crate::commands::pull::LOOK_AT_DISK);
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
     let text = show::document(crate::args::OutputFormat::Json, credentials)?;
-    let new = path.with_extension(format!("json.{}", std::process::id()));
-    write_secret(&new, &text).and_then(|()| std::fs::rename(&new, &path)).map_err(failed)
+    write_secret(&path, &text).map_err(|error| Error::local(format!("write {}", path.display()), error, LOOK_AT_DISK))
 }
 
 pub fn forget_credentials(file: &HostsFile, name: &str) -> Result<(), Error> {
     match std::fs::remove_file(credentials_path(file, name)?) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::local(format!("forget the credentials of {name}"), error, crate::commands::pull::LOOK_AT_DISK))
+            Err(Error::local(format!("forget the credentials of {name}"), error, LOOK_AT_DISK))
         }
         _ => Ok(()),
     }
@@ -67,12 +64,7 @@ impl Connection {
                 next: "name a folder with a short path: XDG_CACHE_HOME=FOLDER".to_owned(),
             });
         };
-        let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        let made = builder.create(&folder);
-        made.map_err(|error| Error::local(format!("make {}", folder.display()), error, crate::commands::pull::LOOK_AT_DISK))?;
+        private_folder(&folder).map_err(|error| Error::local(format!("make {}", folder.display()), error, LOOK_AT_DISK))?;
         Ok(Connection { socket })
     }
 
@@ -84,7 +76,7 @@ impl Connection {
     fn lock(&self) -> Result<File, Error> {
         let path = self.socket.with_extension("lock");
         let lock = File::create(&path).and_then(|file| file.lock().map(|()| file));
-        lock.map_err(|error| Error::local(format!("lock {}", path.display()), error, crate::commands::pull::LOOK_AT_DISK))
+        lock.map_err(|error| Error::local(format!("lock {}", path.display()), error, LOOK_AT_DISK))
     }
 
     /// A connection that leads to the machine, the one that is there or a new one.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::args::kubeconfig_files;
 use crate::error::{Error, RefusalKind};
 
 /// What a machine's own kubeconfig says: how its API server is known, and who its administrator is.
@@ -31,15 +32,6 @@ impl Administrator {
     }
 }
 
-/// The files of `KUBECONFIG`, or the one in the person's home.
-fn files() -> Vec<PathBuf> {
-    let named = std::env::var_os("KUBECONFIG").filter(|named| !named.is_empty());
-    match named {
-        Some(named) => std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).collect(),
-        None => std::env::home_dir().map(|home| home.join(".kube/config")).into_iter().collect(),
-    }
-}
-
 fn refused(path: &Path, why: impl std::fmt::Display) -> Error {
     Error::refused_error(
         format!("change the kubeconfig {}", path.display()),
@@ -58,26 +50,25 @@ fn read(path: &Path) -> Result<Value, Error> {
     }
 }
 
-/// Whole, or not at all, and readable by nobody else.
 fn write(path: &Path, file: &Value) -> Result<(), Error> {
-    let failed = |error: std::io::Error| refused(path, error);
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
     // A link stays one.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let text = serde_yaml::to_string(file).map_err(|error| refused(&path, error))?;
-    let new = path.with_extension(format!("new-{}", std::process::id()));
-    write_secret(&new, &text).and_then(|()| std::fs::rename(&new, &path)).map_err(failed)
+    write_secret(&path, &text).map_err(|error| refused(&path, error))
 }
 
-/// Writes a file that only its owner reads.
+/// Writes a file that only its owner reads, whole or not at all, and makes its folder where that is missing.
 pub fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let new = path.with_extension(format!("new-{}", std::process::id()));
     let mut options = std::fs::File::options();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    std::io::Write::write_all(&mut options.open(path)?, text.as_bytes())
+    std::io::Write::write_all(&mut options.open(&new)?, text.as_bytes())?;
+    std::fs::rename(&new, path)
 }
 
 /// The entries of a kind in the file.
@@ -102,7 +93,7 @@ fn is_ours(file: &Value, name: &str) -> bool {
 /// # Errors
 /// A context, cluster or user of the person's has this name.
 pub fn check_free(name: &str) -> Result<(), Error> {
-    for path in files() {
+    for path in kubeconfig_files() {
         let file = read(&path)?;
         let is_taken = ["contexts", "clusters", "users"].iter().any(|kind| find(&file, kind, name).is_some());
         if is_taken && !is_ours(&file, name) {
@@ -118,7 +109,7 @@ pub fn check_free(name: &str) -> Result<(), Error> {
 /// Adds the context, or writes it anew. `connect`: the words that make the connection and say who the person is.
 pub fn add(name: &str, port: u16, authority: &str, connect: &[String]) -> Result<PathBuf, Error> {
     check_free(name)?;
-    let files = files();
+    let files = kubeconfig_files();
     // Where it is already, or else where kubectl would put it.
     let has = |path: &&PathBuf| read(path).is_ok_and(|file| find(&file, "contexts", name).is_some());
     let Some(path) = files.iter().find(has).or_else(|| files.iter().find(|path| path.exists())).or(files.first()) else {
@@ -156,7 +147,7 @@ pub fn add(name: &str, port: u16, authority: &str, connect: &[String]) -> Result
 
 /// Removes what [`add`] has written.
 pub fn remove(name: &str) -> Result<(), Error> {
-    for path in files() {
+    for path in kubeconfig_files() {
         let mut file = read(&path)?;
         if !is_ours(&file, name) {
             continue;

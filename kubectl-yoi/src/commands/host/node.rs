@@ -17,6 +17,7 @@ use super::list::{self, KnownHost};
 use super::ssh::Ssh;
 use super::{Looked, default_name, look};
 use crate::args::{HostDownOptions, HostUpOptions, HostsFile, OutputFormat, SshTarget, cache_folder};
+use crate::commands::ssh::this_program;
 use crate::error::{Error, RefusalKind};
 use crate::progress::{self, Progress};
 use crate::show;
@@ -30,7 +31,7 @@ const STEP_WITHIN: Duration = Duration::from_secs(600);
 
 pub async fn up(output: Option<OutputFormat>, args: &HostUpOptions) -> Result<(), Error> {
     let mut hosts = list::read(&args.file)?;
-    let (name, target) = named(&hosts, &args.host, args.name.as_deref())?;
+    let (name, target) = name_and_target(&hosts, &args.host, args.name.as_deref())?;
     if let Some(other) = hosts.get(&name).filter(|known| known.host != target.to_string()) {
         return Err(super::is_another(&name, &other.host));
     }
@@ -79,7 +80,7 @@ pub async fn up(output: Option<OutputFormat>, args: &HostUpOptions) -> Result<()
 
 pub async fn down(output: Option<OutputFormat>, args: &HostDownOptions) -> Result<(), Error> {
     let mut hosts = list::read(&args.file)?;
-    let (name, target) = named(&hosts, &args.host, None)?;
+    let (name, target) = name_and_target(&hosts, &args.host, None)?;
     let operation = format!("take the node down on {target}");
     if !args.yes {
         ask_person(&format!("All agents on {target}, with their trees and sessions, will be gone for good"), &name)?;
@@ -98,8 +99,8 @@ pub async fn down(output: Option<OutputFormat>, args: &HostDownOptions) -> Resul
          if [ -n \"$program\" ]; then \"$program\" down </dev/null 2>&1\n\
          else rm -rf {ROOT}/bundles {ROOT}/incoming {ROOT}/home; rmdir {ROOT} 2>/dev/null; [ ! -e {ROOT}/yoi-host ]; fi\necho \"code=$?\""
     );
-    let answer = ssh.run(shell, &script, args.timeout, |line| say(&mut progress, line)).await?;
-    ended(&operation, &answer, "say it again; or look there: sudo ls /var/lib/yoi-cluster")?;
+    let answer = ssh.run(shell, &script, args.timeout, |line| show_line(&mut progress, line)).await?;
+    check_exit(&operation, &answer, "say it again; or look there: sudo ls /var/lib/yoi-cluster")?;
     connection.close(&target).await;
     context::remove(&name)?;
     forget_credentials(&args.file, &name)?;
@@ -122,7 +123,7 @@ pub async fn forget(file: &HostsFile, name: &str, known: &KnownHost) -> Result<(
 }
 
 /// The name that a machine is or will be remembered under, and the machine.
-fn named(
+fn name_and_target(
     hosts: &std::collections::BTreeMap<String, KnownHost>,
     host: &SshTarget,
     name: Option<&str>,
@@ -211,7 +212,7 @@ async fn send(ssh: &Ssh<'_>, shell: &str, bundle: &Bundle, progress: &mut Progre
         parts.join(" ")
     );
     let answer = ssh.run(shell, &format!("{{ {script}; }} 2>&1"), STEP_WITHIN, |_| {}).await?;
-    ended(&ssh.operation, &answer, "make room there when its disk is full, and say it again: what has arrived stays")
+    check_exit(&ssh.operation, &answer, "make room there when its disk is full, and say it again: what has arrived stays")
 }
 
 /// Runs the bundle's own program, and reads who the administrator is.
@@ -225,23 +226,26 @@ async fn run_up(
     let trees = args.trees.map_or(String::new(), |trees| format!(" --trees {trees}"));
     let program = format!("{ROOT}/bundles/{}/bin/yoi-host", bundle.id());
     let script = format!("cd / && {program} up{trees} </dev/null 2>&1; echo \"code=$?\"");
-    let answer = ssh.run(shell, &script, args.timeout, |line| say(progress, line)).await?;
-    ended(&ssh.operation, &answer, "do what it says there, and say it again; or take away what is there: kubectl yoi host down HOST")?;
+    let answer = ssh.run(shell, &script, args.timeout, |line| show_line(progress, line)).await?;
+    check_exit(&ssh.operation, &answer, "do what it says there, and say it again; or take away what is there: kubectl yoi host down HOST")?;
     let kubeconfig = ssh.run(shell, &format!("cat {ROOT}/yoi-host/kubeconfig"), STEP_WITHIN, |_| {}).await?;
     Administrator::parse(&kubeconfig)
         .ok_or_else(|| refused(&ssh.operation, "its kubeconfig cannot be understood", crate::error::SAME_VERSION))
 }
 
 /// Shows what the program on the machine says of its work.
-fn say(progress: &mut Progress, line: &str) {
+fn show_line(progress: &mut Progress, line: &str) {
     let line = line.trim().trim_start_matches(".. ").trim_start_matches("ok ");
     if !line.is_empty() && !line.contains('=') && !line.starts_with("begin-") && !line.starts_with("end-") {
         progress.set(line);
     }
 }
 
-/// Whether a script that ends with `code=` has done its work; else its last words.
-fn ended(operation: &str, answer: &str, next: &str) -> Result<(), Error> {
+/// Reads the `code=` that a script prints last.
+///
+/// # Errors
+/// It is not 0: with the script's last words.
+fn check_exit(operation: &str, answer: &str, next: &str) -> Result<(), Error> {
     let (said, code) = answer.trim_end().rsplit_once("code=").unwrap_or((answer, ""));
     if code == "0" {
         return Ok(());
@@ -289,11 +293,9 @@ fn free_port() -> Result<u16, Error> {
 /// The words that the context has for its connection.
 fn connect_words(file: &HostsFile, name: &str) -> Result<Vec<String>, Error> {
     let failed = |error| Error::local("find this program", error, "try again");
-    let program = std::env::current_exe().map_err(failed)?.display().to_string();
-    // Linux adds a word where a newer one has taken its place meanwhile.
-    let program = program.strip_suffix(" (deleted)").unwrap_or(&program);
+    let program = this_program().map_err(failed)?;
     let path = std::path::absolute(list::path(file)?).map_err(failed)?;
-    let words = [program.to_owned(), "host".into(), "connect".into(), name.into(), "--hosts".into(), path.display().to_string()];
+    let words = [program, "host".into(), "connect".into(), name.into(), "--hosts".into(), path.display().to_string()];
     Ok(words.into())
 }
 
@@ -337,17 +339,17 @@ mod tests {
 
     #[test]
     fn what_the_program_there_said_last_is_told() {
-        let ended = |answer| ended("set up a", answer, "say it again").map_err(|error| error.to_string());
-        assert_eq!(ended("  .. Start\n  ok Start (1.0s)\nkubeconfig=/x\ncode=0\n"), Ok(()));
+        let exit = |answer| check_exit("set up a", answer, "say it again").map_err(|error| error.to_string());
+        assert_eq!(exit("  .. Start\n  ok Start (1.0s)\nkubeconfig=/x\ncode=0\n"), Ok(()));
         let refused =
-            ended("  .. Read the bundle\nerror: this machine lacks runc; on Debian or Ubuntu:\n  sudo apt-get install runc\ncode=1\n")
+            exit("  .. Read the bundle\nerror: this machine lacks runc; on Debian or Ubuntu:\n  sudo apt-get install runc\ncode=1\n")
                 .unwrap_err();
         assert!(
             refused.contains("this machine lacks runc; on Debian or Ubuntu:; sudo apt-get install runc")
                 && refused.contains("say it again"),
             "{refused}"
         );
-        assert!(ended("cat: write error: No space left on device\ncode=1").unwrap_err().contains("No space left"));
-        assert!(ended("code=137").is_err());
+        assert!(exit("cat: write error: No space left on device\ncode=1").unwrap_err().contains("No space left"));
+        assert!(exit("code=137").is_err());
     }
 }

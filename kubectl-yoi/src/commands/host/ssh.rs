@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io::{IsTerminal, Read};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::args::SshTarget;
 use crate::error::{Error, RefusalKind};
@@ -29,41 +29,19 @@ pub struct Ssh<'a> {
 
 impl Ssh<'_> {
     /// The script runs in `shell`, whatever the person's own shell is there. Returns what it has written, without what the machine says of itself before
-    /// and behind it. `told` gets each line of that as it comes.
+    /// and behind it. `on_line` gets each line as it comes.
     ///
     /// # Errors
     /// The machine is not reached, lets nobody in, runs no command, or the connection ends in the middle.
-    pub async fn run(&self, shell: &str, script: &str, patience: Duration, mut told: impl FnMut(&str)) -> Result<String, Error> {
+    pub async fn run(&self, shell: &str, script: &str, patience: Duration, on_line: impl FnMut(&str)) -> Result<String, Error> {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let (begin, end) = (format!("begin-{id}"), format!("end-{id}"));
         let script = format!("printf '\\n%s\\n' {begin}\n{script}\nprintf '%s\\n' {end}\n");
         let errors = ErrorsFile::new()?;
         let mut child = self.spawn(self.command(asks(), &[shell]), &errors)?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let talk = async {
-            let write = async {
-                if let Some(mut stdin) = stdin {
-                    // One that ends early has said why.
-                    let _ = stdin.write_all(script.as_bytes()).await;
-                }
-            };
-            let read = async {
-                let mut answer = Vec::new();
-                let Some(stdout) = stdout else { return answer };
-                let mut stdout = BufReader::new(stdout.take(MAX_ANSWER));
-                let mut at = 0;
-                while stdout.read_until(b'\n', &mut answer).await.is_ok_and(|count| count > 0) {
-                    told(String::from_utf8_lossy(&answer[at..]).trim_end());
-                    at = answer.len();
-                }
-                answer
-            };
-            let ((), answer) = tokio::join!(write, read);
-            (answer, child.wait().await)
-        };
-        let Ok((answer, status)) = tokio::time::timeout(patience, talk).await else {
-            let message = format!("it has not answered in {} s{}", patience.as_secs(), errors.last_words());
-            return Err(self.failed(message, format!("try it by hand: {}", by_hand(self.target))));
+        let exchange = exchange(&mut child, script.as_bytes(), on_line);
+        let Ok((answer, status)) = tokio::time::timeout(patience, exchange).await else {
+            return Err(self.no_answer(patience, &errors));
         };
         let answer = String::from_utf8_lossy(&answer).into_owned();
         if let Some(between) = between(&answer, &begin, &end) {
@@ -74,32 +52,15 @@ impl Ssh<'_> {
         Err(self.failed(message, next))
     }
 
-    /// Runs a line with these bytes as its input. It ends with `echo` of `mark`, whose sight says that it was done: an exit code may be another's.
+    /// Runs a line with these bytes as its input. The line prints `mark` when it has succeeded: the exit code may be that of another program, such as sudo.
     ///
     /// # Errors
     /// It was not done: with the last words of the machine.
     pub async fn feed(&self, line: &str, bytes: &[u8], mark: &str, patience: Duration) -> Result<(), Error> {
         let errors = ErrorsFile::new()?;
         let mut child = self.spawn(self.command(asks(), &[line]), &errors)?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let talk = async {
-            let write = async {
-                if let Some(mut stdin) = stdin {
-                    let _ = stdin.write_all(bytes).await;
-                }
-            };
-            let read = async {
-                let mut answer = Vec::new();
-                if let Some(stdout) = stdout {
-                    let _ = stdout.take(MAX_ANSWER).read_to_end(&mut answer).await;
-                }
-                answer
-            };
-            let ((), answer) = tokio::join!(write, read);
-            let _ = child.wait().await;
-            answer
-        };
-        let answer = tokio::time::timeout(patience, talk).await.unwrap_or_default();
+        let exchange = exchange(&mut child, bytes, |_| {});
+        let answer = tokio::time::timeout(patience, exchange).await.map(|(answer, _)| answer).unwrap_or_default();
         if String::from_utf8_lossy(&answer).contains(mark) {
             return Ok(());
         }
@@ -126,8 +87,7 @@ impl Ssh<'_> {
         let mut child = self.spawn(command, &errors)?;
         let Ok(status) = tokio::time::timeout(patience, child.wait()).await else {
             let _ = child.kill().await;
-            let message = format!("it has not answered in {} s{}", patience.as_secs(), errors.last_words());
-            return Err(self.failed(message, format!("try it by hand: {}", by_hand(self.target))));
+            return Err(self.no_answer(patience, &errors));
         };
         match status.ok().and_then(|status| status.code()) {
             Some(0) => Ok(()),
@@ -154,16 +114,21 @@ impl Ssh<'_> {
             return false;
         }
         let there = Ssh { target: self.target, control: Some(control), operation: self.operation.clone() };
-        tokio::time::timeout(patience, there.feed("echo is-there", &[], "is-there", patience)).await.is_ok_and(|done| done.is_ok())
+        there.feed("echo is-there", &[], "is-there", patience).await.is_ok()
     }
 
-    fn spawn(&self, mut command: Command, errors: &ErrorsFile) -> Result<tokio::process::Child, Error> {
+    fn spawn(&self, mut command: Command, errors: &ErrorsFile) -> Result<Child, Error> {
         command.stderr(errors.to_write()?).spawn().map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
                 self.failed("there is no ssh on this machine".to_owned(), "install it: the package openssh-client".to_owned())
             }
             _ => self.failed(format!("ssh cannot be started: {error}"), "try again".to_owned()),
         })
+    }
+
+    fn no_answer(&self, patience: Duration, errors: &ErrorsFile) -> Error {
+        let message = format!("it has not answered in {} s{}", patience.as_secs(), errors.last_words());
+        self.failed(message, format!("try it by hand: {}", by_hand(self.target)))
     }
 
     fn failed(&self, message: String, next: String) -> Error {
@@ -205,6 +170,32 @@ impl Ssh<'_> {
     }
 }
 
+/// Writes `input` and reads the answer at once, as a pipe that nobody serves would block the other side. `on_line` gets each line as it comes. Returns the
+/// answer, at most [`MAX_ANSWER`] bytes of it, and how ssh ended.
+async fn exchange(child: &mut Child, input: &[u8], mut on_line: impl FnMut(&str)) -> (Vec<u8>, std::io::Result<ExitStatus>) {
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let write = async {
+        if let Some(mut stdin) = stdin {
+            // A machine that ends early has said why.
+            let _ = stdin.write_all(input).await;
+        }
+    };
+    let read = async {
+        let mut answer = Vec::new();
+        let Some(stdout) = stdout else { return answer };
+        let mut stdout = BufReader::new(stdout.take(MAX_ANSWER));
+        let mut at = 0;
+        while stdout.read_until(b'\n', &mut answer).await.is_ok_and(|count| count > 0) {
+            on_line(String::from_utf8_lossy(&answer[at..]).trim_end());
+            at = answer.len();
+        }
+        answer
+    };
+    let ((), answer) = tokio::join!(write, read);
+    (answer, child.wait().await)
+}
+
+/// Whether ssh may ask a person.
 fn asks() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }

@@ -73,10 +73,11 @@ async fn tell_of_silence(agent: &str, mut lines: watch::Receiver<Option<&'static
         let line = match tokio::time::timeout(QUIET, lines.changed()).await {
             Ok(line) => line,
             Err(_) => {
-                let mut progress = waits_for.map(|_| Progress::start());
-                if let (Some(progress), Some(waits_for)) = (&mut progress, waits_for) {
+                let _shown = waits_for.map(|waits_for| {
+                    let mut progress = Progress::start();
                     progress.set(&format!("{agent}: {waits_for}"));
-                }
+                    progress
+                });
                 lines.changed().await
             }
         };

@@ -25,9 +25,9 @@ impl Client {
     pub fn new(cluster: &Cluster, options: &ClusterOptions, folder: &PersonFolder, name: &str, host: &SshHost) -> Result<Self, Error> {
         let alias = format!("{name}.{}.yoi", cluster.namespace);
         let context = context_name(options);
-        let program = std::env::current_exe()
+        let program = this_program()
             .map_err(|error| Error::local("find the path of this program", error, "call it by its path: /path/to/kubectl-yoi ssh NAME"))?;
-        let mut words = vec![program.to_string_lossy().into_owned(), "ssh".to_owned(), "--stdio".to_owned()];
+        let mut words = vec![program, "ssh".to_owned(), "--stdio".to_owned()];
         words.push(format!("--ssh-folder={}", folder.path().display()));
         words.extend(options.pinned(context.clone(), &cluster.namespace).words());
         words.push(name.to_owned());
@@ -68,6 +68,12 @@ impl Client {
         let lines = self.options().map(|(option, value)| format!("  {option} {value}\n")).concat();
         format!("# the agent {name}; its tree is at {}\nHost {}\n{lines}\n", host.path.escape_debug(), self.alias)
     }
+}
+
+/// The path of this program, for a line that calls it later. Where a newer one has replaced it meanwhile, Linux adds a word to the path, which goes.
+pub fn this_program() -> std::io::Result<String> {
+    let path = std::env::current_exe()?.display().to_string();
+    Ok(path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned())
 }
 
 /// A word of a command that ssh has a shell run; a percent sign begins a placeholder there.

@@ -44,7 +44,7 @@ impl PersonFolder {
     /// Without its comment.
     pub fn public_key(&self) -> Result<String, Error> {
         let file = self.key_file().with_extension("pub");
-        let text = fs::read_to_string(&file).map_err(|error| disk(&file, error))?;
+        let text = fs::read_to_string(&file).map_err(|error| Error::local(format!("read {}", file.display()), error, LOOK_AT_DISK))?;
         let key = text.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
         if is_public_key(&key) {
             return Ok(key);
@@ -109,7 +109,8 @@ impl PersonFolder {
     }
 }
 
-fn private_folder(path: &Path) -> io::Result<()> {
+/// Makes a folder, and those above it, that only its owner enters.
+pub fn private_folder(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
